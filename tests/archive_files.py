@@ -17,8 +17,8 @@ def metrics_of(archive: Archive) -> Iterator[dict[str, Any]]:
     for path in metrics.files(archive.path):
         attempt: dict[int, dict[str, Any]] = {}
         with path.open("rb") as file:
-            for step in metrics.steps(file, metrics.MAX_FILE_BYTES):
-                attempt.setdefault(step.step, {"step": step.step, "data": {}})["data"].update(step.metrics)
+            for step in metrics.read_steps(file, metrics.MAX_FILE_BYTES):
+                attempt.setdefault(step.number, {"step": step.number, "data": {}})["data"].update(step.metrics)
         if attempt:
             # Steps of an earlier attempt beyond its last checkpoint are repeated. The step that this attempt resumed
             # from may be among them as well, with a validation.

@@ -28,7 +28,7 @@ RULES = [*CAUSES, *CONSEQUENCES]
 # Expressions that only a running function can evaluate, by their source. A new one fails until it is here.
 IN_FUNCTIONS: dict[str, list[str]] = {
     "rule.pattern": [rule.pattern for rule in RULES],
-    "rule.below": [rule.below for rule in RULES if rule.below],
+    "rule.frame": [rule.frame for rule in RULES if rule.frame],
     # Names of settings and classes, of verl's source.
     r"f'^class {name}(?:\\(([\\w., ]*)\\))?:\\n(.*?)(?=^\\S|\\Z)'": [r"^class X(?:\(([\w., ]*)\))?:\n(.*?)(?=^\S|\Z)"],
     r"f'^\\s+{re.escape(name)}\\s*:'": [r"^\s+lr\s*:"],

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job archive, its directory on the shared root. Modules: archive; plan, program (input); status, failures,
-job_warnings (state); checkpoints, metrics, samples (output).
+"""The archive of a job, its directory on the shared root. Input: plan, program. State: status, failures, job_warnings,
+warning_inputs. Output: checkpoints, metrics, samples.
 """

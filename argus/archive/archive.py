@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job archive on disk: ``<shared_root>/jobs/<submission_id>/``."""
+"""Reads and writes the archive of a job, ``<shared_root>/jobs/<submission_id>/``. docs/archive.md has its files."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from . import checkpoints, metrics
 from .plan import Plan
 from .status import JobState, Status
 
-# These variables mark a process as part of a job; other processes must not inherit them. With Ray's own variable,
-# another ray.init would replace the job's driver in Ray's record.
+# These variables mark a process as part of a job. Other processes must not inherit them: with Ray's variable, another
+# ray.init would replace the job's driver in Ray's record.
 JOB_VARIABLE = "ARGUS_VERL_JOB"
 JOB_CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 JOB_VARIABLES = (JOB_VARIABLE, JOB_CONFIG_VARIABLE)
 # The heartbeat of the steward.
 STEWARD_HEARTBEAT = "steward.json"
-# The errors of the steward and of the processes that it starts.
+# The errors that the steward and the processes that it starts print.
 STEWARD_LOG = "logs/steward.log"
-# The maximum age of a steward's heartbeat; a shared root may hang for a while.
+# The age from which a heartbeat counts as missing; a shared root may hang for a while.
 MAX_HEARTBEAT_AGE_SECONDS = 60.0
 # verl writes the addresses of a job's inference servers here, as a Prometheus configuration.
 ENGINE_ADDRESSES = "config/prometheus.yml"
-# The working directory of a command.
-OUTPUT = "output"
+# The working directory of a job that is a command.
+OUTPUT_DIRECTORY = "output"
 DIRECTORIES = ("config", "logs", "checkpoints", "debug")
-# The maximum sizes of files in an archive. A status has the reasons of up to 100 attempts.
+# The maximum sizes of ``status.json``, which has the reasons of up to 100 attempts, and of other files that are read.
 MAX_STATUS_BYTES, MAX_FILE_BYTES = MIB, 4 * MIB
 STOP_REQUESTED = "config/stop_requested"
 MAX_REQUESTER_CHARS = 200
@@ -64,28 +64,28 @@ class Heartbeat:
     # The first step of this attempt, and when it was done.
     first_step: int | None = None
     first_step_at: float | None = None
-    # A Phase, before the first step.
+    # The Phase before the first step; "" after that step.
     phase: str = ""
-    # The reason why the trainer counts as stalled.
+    # The reason why the trainer counts as stalled; "" if it does not.
     stalled: str = ""
 
 
 @dataclass(frozen=True)
 class StewardHeartbeat:
-    """The content of ``steward.json``."""
+    """The heartbeat of the job's steward, ``steward.json``; "" means that there is nothing to tell."""
 
     time: float = 0
-    # The name of the head, and of its cluster.
+    # The names of the head and of its cluster, and the steward's process id.
     host: str = ""
     cluster: str = ""
     pid: int = 0
-    # What the job waits for; no other file has it.
+    # What the job waits for, such as "waits for …". No other file has it.
     notice: str = ""
-    # An inference server of the current attempt that died.
+    # The message about an inference server of the current attempt that died.
     engine: str = ""
     # The address of the driver's node.
     address: str = ""
-    # The position in the cluster's queue, from 1; None for a job that waits for another job.
+    # The position in the cluster's queue, from 1; None if the job is not in it, or waits for another job.
     place: int | None = None
 
     @property
@@ -122,17 +122,15 @@ class Archive:
         return False
 
     def created_at(self) -> float:
-        """When the archive was created, at most now. The JobSpec is the only file that is written once, and first."""
+        """When the archive was created, at most now. The JobSpec is the file that is written first, and only once."""
         created = 0.0
         for path in (self.path, self.path / "config/job_spec.json"):
             with contextlib.suppress(OSError):
                 created = os.lstat(path).st_mtime
         return min(max(0.0, created), time.time())
 
-    # --- Writing -----------------------------------------------------------------------------------------------------
-
     def reserve(self) -> None:
-        """Reserve the id; FileExistsError if it is taken. mkdir decides if two processes try at the same time."""
+        """Create the archive. Raises FileExistsError if its id is taken, also by a process at the same time."""
         self.jobs.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(DIRECTORY_MODE)
         for name in DIRECTORIES:
@@ -146,14 +144,12 @@ class Archive:
         self.write_text(name, json_text(value, indent=2) + "\n")
 
     def write_heartbeat(self, name: str, **details: Any) -> None:
-        """Write a small file that is soon written again; it is not worth waiting for the disk."""
+        """Write a small file that is soon written again, without waiting for the disk."""
         self.write_text(name, json_text(details) + "\n", durable=False)
 
     def append(self, name: str, text: str) -> None:
         """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
         writing.append(self.path / name, text)
-
-    # --- Reading -----------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> BinaryIO:
         return reading.open_file(self.path / name)
@@ -177,7 +173,7 @@ class Archive:
         return self.read_typed("config/plan.json", Plan)
 
     def read_typed(self, name: str, kind: type[Value], limit: int = MAX_FILE_BYTES) -> Value | None:
-        """A JSON file as a dataclass; None if it does not exist. Raises UnreadableError."""
+        """The JSON file with that name as a dataclass; None if it does not exist. Raises UnreadableError."""
         try:
             return parse(kind, reading.read_json(self.path / name, limit))
         except FileNotFoundError:
@@ -201,7 +197,7 @@ class Archive:
             return None
 
     def set_status(self, state: str, **details: Any) -> None:
-        """Change the state and the given details; other details stay.
+        """Change the state and these details in ``status.json``, and record an event; other details stay.
 
         One process writes it at a time: the submission, then the steward until an attempt runs, then the attempt's
         launcher until it ends, then the steward again.
@@ -250,7 +246,7 @@ class Archive:
             with self.open(f"logs/{parts[number].name}") as log:
                 begin = max(0, log.seek(0, os.SEEK_END) - (size - len(data)))
                 log.seek(begin)
-                # It grows meanwhile.
+                # The log may grow meanwhile.
                 part = log.read(size - len(data))
             position = position or f"{number}:{begin + len(part)}"
             data = part + data
@@ -265,7 +261,7 @@ class Archive:
         return ""
 
     def metrics_file(self, attempt: int) -> Path:
-        """Each attempt has its own: verl's file logger truncates its file at every start."""
+        """The metrics file of an attempt. Each has its own: verl's file logger truncates its file at every start."""
         return self.path / "logs" / f"metrics-{attempt}.jsonl"
 
     def last_step(self) -> int:
@@ -274,7 +270,7 @@ class Archive:
             for file in reversed(metrics.files(self.path)):
                 steps = metrics.last_steps(file, metrics.MAX_LINE_BYTES)
                 if steps:
-                    return max(step.step for step in steps)
+                    return max(step.number for step in steps)
         return 0
 
     def heartbeat(self) -> Heartbeat:
@@ -294,18 +290,18 @@ class Archive:
         return heartbeat is not None and heartbeat.is_recent
 
     def needs_steward(self) -> bool:
-        """Whether the archive is neither closed nor gone. Raises UnreadableError."""
+        """Whether a steward has to look after the job: from the submission to the closing. Raises UnreadableError."""
         return reading.exists(self.path / STEWARD_HEARTBEAT) and not self.read_status().closed_at
 
     def ask_to_stop(self, who: str = "") -> None:
-        """Request the job's end: its steward or launcher ends it, and does not retry it. who: ``user@controller``."""
+        """Ask the steward and the launcher to end the job and not to retry it. who: ``user@controller``, or ""."""
         self.append(STOP_REQUESTED, f"{' '.join(who.split())[:MAX_REQUESTER_CHARS]}\n" if who else "")
 
     def stop_requested(self) -> bool:
         return reading.exists(self.path / STOP_REQUESTED)
 
     def stop_requested_by(self) -> str:
-        """The person who first requested the job's end, or "". Jobs can write this file."""
+        """Who asked for the job's end first; "" if unknown. Jobs can write this file."""
         with contextlib.suppress(FileNotFoundError, UnreadableError):
             return self.read_text(STOP_REQUESTED).partition("\n")[0][:MAX_REQUESTER_CHARS]
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the complete checkpoints of a job, so that a resumed job does not fail after minutes of start-up."""
+"""Finds the checkpoints from which a job can resume, so that none fails after minutes of start-up; removes old ones."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SHARD_FILE = re.compile(r"(?P<kind>\w+)_world_size_(?P<size>[0-9]{1,6})_rank_(?P
 FSDP_FILE, RESUMED_KINDS = "fsdp_config.json", ("model", "optim")
 STEP_NUMBER = re.compile(r"0|[1-9][0-9]{0,14}")
 STEP_DIRECTORY = re.compile(rf"global_step_(?P<step>{STEP_NUMBER.pattern})")
-# Limits on the number of file names, because jobs choose the names.
+# The most checkpoints that are checked, and the most numbers in a message: jobs choose the names of files.
 MAX_INSPECTED, MAX_LISTED = 100, 16
 MAX_TRACKER_BYTES = 64
-# verl writes the step here after it has saved a checkpoint.
-TRACKER = "latest_checkpointed_iteration.txt"
-# The state of TransferQueue, written under another name and then renamed: transfer_queue/interface.py.
-TRANSFER_QUEUE = "transfer_queue"
+# verl writes the step into this file after it has saved a checkpoint.
+TRACKER_FILE = "latest_checkpointed_iteration.txt"
+# The directory with the state of TransferQueue, written as .tmp and then renamed: transfer_queue/interface.py.
+TRANSFER_QUEUE_DIRECTORY = "transfer_queue"
 # The directories of the shards below global_step_<N>, by workload.
 SHARD_DIRECTORIES = {"sft": ("",), "grpo": ("actor",), "ppo": ("actor", "critic")}
-# verl's settings for the number of checkpoints to keep.
+# verl's settings for the number of checkpoints to keep, by the directory of the shards.
 KEEP_SETTINGS = {
     "": "trainer.max_ckpt_to_keep",
     "actor": "trainer.max_actor_ckpt_to_keep",
@@ -41,48 +41,49 @@ KEEP_SETTINGS = {
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One ``global_step_<N>`` directory; `problem` is empty if a job can resume from it.
-
-    is_model: whether only the state for resuming is missing, as `save_contents` without it saves it.
-    """
+    """One ``global_step_<N>`` directory."""
 
     step: int
     path: Path
+    # 0 if it has no shards, such as those of Megatron.
     world_size: int
+    # Why no job can resume from it; "" if one can.
     problem: str
+    # Whether the model is complete and only the state for resuming is missing, as with verl's `save_contents: [model]`.
     is_model: bool = False
 
 
 def inspect(path: Path, workload: str) -> Checkpoint:
-    """Check the shards: every kind needs one of every rank, and none may be truncated.
+    """Check a checkpoint: every kind of shard needs one of every rank, and none may be truncated.
 
     path: `checkpoints/global_step_<N>` in an archive.
     """
     match = STEP_DIRECTORY.fullmatch(path.name)
     problems: list[str] = []
     sizes: set[int] = set()
-    lacks: set[str] = set()
+    missing_kinds: set[str] = set()
     for part in SHARD_DIRECTORIES.get(workload, ("",)):
         try:
-            problems += part_problems(path / part, sizes, lacks)
+            problems += shard_problems(path / part, sizes, missing_kinds)
         except UnreadableError as error:
             problems.append(str(error))
     # verl can resume without this state, and then loses the samples that were in flight.
-    if (path / f"{TRANSFER_QUEUE}.tmp").exists() and not (path / TRANSFER_QUEUE).exists():
-        problems.append(f"{path / TRANSFER_QUEUE} is not complete")
+    queue = path / TRANSFER_QUEUE_DIRECTORY
+    if queue.with_name(f"{queue.name}.tmp").exists() and not queue.exists():
+        problems.append(f"{queue} is not complete")
     if len(sizes) > 1:
         problems.append(f"{path} has shards of {join_numbers(sorted(sizes), ' and ')} ranks")
-    is_model = bool(lacks) and not problems
-    if lacks:
-        problems.append(f"{path} has no {' and no '.join(sorted(lacks))} shards: no job resumes from it")
+    is_model = bool(missing_kinds) and not problems
+    if missing_kinds:
+        problems.append(f"{path} has no {' and no '.join(sorted(missing_kinds))} shards: no job resumes from it")
     step = int(match["step"]) if match else 0
     return Checkpoint(step, path, max(sizes, default=0), "; ".join(problems), is_model)
 
 
-def part_problems(directory: Path, sizes: set[int], missing_kinds: set[str]) -> Iterator[str]:
+def shard_problems(directory: Path, sizes: set[int], missing_kinds: set[str]) -> Iterator[str]:
     """The problems of the shards in one directory.
 
-    Adds the world sizes of the shards to `sizes`, and the kinds that a job needs to resume to `missing_kinds`.
+    Adds the world sizes of the shards to `sizes`, and those of RESUMED_KINDS that are missing to `missing_kinds`.
     """
     names = list_directory(directory)
     shards = {}
@@ -106,7 +107,7 @@ def part_problems(directory: Path, sizes: set[int], missing_kinds: set[str]) -> 
 
 
 def is_complete(shard: Path) -> bool:
-    """Whether a shard is whole. torch writes zip files, whose directory is at their end: a truncated file has none."""
+    """Whether a shard is not truncated. torch writes zip files, whose directory is at the end of the file."""
     try:
         with open_file(shard) as file:
             return zipfile.is_zipfile(file)
@@ -122,7 +123,7 @@ def join_numbers(numbers: list[int], separator: str) -> str:
 def last_saved_step(directory: Path) -> int:
     """The step of the last checkpoint that verl has saved; -1 without one. directory: `checkpoints` in an archive."""
     try:
-        text = read_text(directory / TRACKER, MAX_TRACKER_BYTES).strip()
+        text = read_text(directory / TRACKER_FILE, MAX_TRACKER_BYTES).strip()
     except (FileNotFoundError, UnreadableError):
         return -1
     return int(text) if STEP_NUMBER.fullmatch(text) else -1
@@ -147,8 +148,8 @@ def last_complete(directory: Path, workload: str) -> Checkpoint | None:
     return next((checkpoint for checkpoint in saved_checkpoints(directory, workload) if not checkpoint.problem), None)
 
 
-def size(directory: Path) -> int:
-    """The bytes of a checkpoint; links are not followed. Files that are removed meanwhile do not count."""
+def directory_bytes(directory: Path) -> int:
+    """The size of all files below a directory. Links are not followed; files that vanish meanwhile do not count."""
     total = 0
     for parent, _directories, names in os.walk(directory):
         for name in names:
@@ -162,24 +163,25 @@ class Retention:
 
     def __init__(self, directory: Path, workload: str, overrides: Sequence[str]) -> None:
         """directory: `checkpoints` in an archive, before the current attempt saves anything."""
-        self.directory, self.workload, self.saved = directory, workload, last_saved_step(directory)
+        self.directory, self.workload, self.last_saved_step = directory, workload, last_saved_step(directory)
+        # How many checkpoints to keep, by the directory of the shards; 0 for all.
         self.limits = {part: keep_limit(overrides, KEEP_SETTINGS[part]) for part in SHARD_DIRECTORIES.get(workload, ())}
 
     def prune(self) -> None:
-        """If the attempt has saved a later checkpoint, remove what is too old. Raises OSError and UnreadableError."""
+        """Remove what is too old, if the attempt has saved another checkpoint. Raises OSError and UnreadableError."""
         step = last_saved_step(self.directory)
-        if step <= self.saved:
+        if step <= self.last_saved_step:
             return
-        self.saved = step
+        self.last_saved_step = step
         # The attempt may need the checkpoint it resumed from until it has a complete one of its own.
         saved = inspect(self.directory / f"global_step_{step}", self.workload)
         if saved.problem and not saved.is_model:
             return
         steps = steps_in(self.directory, step)
-        for part, kept in self.limits.items():
+        for part, limit in self.limits.items():
             # verl removes the same, and leaves the state of the data loader.
             paths = [self.directory / f"global_step_{step}" / part for step in steps]
-            for path in [path for path in paths if os.path.lexists(path)][kept:] if kept else ():
+            for path in [path for path in paths if os.path.lexists(path)][limit:] if limit else ():
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of job failures, and a remedy for each. docs/failures.md describes them for users."""
+"""The kinds of failures of jobs, with a remedy for each. docs/failures.md describes them for users."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class FailureKind(StrEnum):
     TRANSFER_QUEUE = "transfer_queue"
     UNKNOWN = "unknown"
 
-    def retryable(self, steps: int) -> bool:
-        """Whether a further attempt of the same job may succeed; `steps` are those that the failed attempt did."""
+    def is_retryable(self, steps: int) -> bool:
+        """Whether another attempt of the same job may succeed. steps: how many the failed attempt did."""
         if self in (FailureKind.COMMUNICATION, FailureKind.STORAGE):
             # Before the first step, an interface or a mount is configured wrongly, or a firewall is closed.
             return steps > 0
@@ -47,10 +47,10 @@ class FailureKind(StrEnum):
         return self in (*lost, FailureKind.KILLED, FailureKind.GPU_FAULT, FailureKind.SERVICE)
 
 
-# The kinds of failure that a lost node causes before Ray declares it dead.
+# The kinds of failures that a lost node causes before Ray declares the node dead.
 NODE_LOSS_SIGNS = (FailureKind.COMMUNICATION, FailureKind.KILLED, FailureKind.ENGINE_LOST, FailureKind.UNKNOWN)
 
-# Ends a remedy if the job has a checkpoint to resume from.
+# Ends the remedy of a failure after which the job can go on.
 RESUME = " The job can resume from its last checkpoint."
 DMESG_REMEDY = "Check dmesg on its node: the kernel kills processes for memory, the GPU driver for GPU errors."
 REMEDIES = {
@@ -100,16 +100,15 @@ NODE_REMOVED_REMEDY = "Nothing is wrong with the node." + RESUME
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a job failed, the log lines that show it, and the remedy.
-
-    node: the address of the node at fault, if it is one node, as the log has it; "" for the driver's.
-    """
+    """Why a job failed, and what to do, as ``status.json`` has it."""
 
     # A kind that only another version of this collection has counts as unknown.
     kind: FailureKind = FailureKind.UNKNOWN
     reason: str = ""
+    # The lines of the log that show it.
     lines: tuple[str, ...] = ()
     todo: str = ""
+    # The address of the node at fault, as the log has it; "" for the driver's node, or if it is not one node's fault.
     node: str = ""
 
     def __post_init__(self) -> None:
@@ -118,6 +117,6 @@ class Failure:
 
 
 def failure(kind: str, reason: str) -> Failure:
-    """A failure that is not read from a log."""
+    """A failure that is not read from a log, with the remedy of its kind."""
     failure_kind = FailureKind(kind)
     return Failure(failure_kind, reason, (), REMEDIES[failure_kind])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the metrics files of a job, ``logs/metrics-<attempt>.jsonl``: its trainer writes one line for each step.
 
-A long job has hundreds of megabytes of them. And the code of a job can write anything there: lines that are not a step
-are skipped.
+A long job has hundreds of megabytes of them. The code of a job can write anything there: lines that are not a step are
+skipped.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..io.schema import MAX_INTEGER
 METRICS_FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
 MAX_LINE_BYTES = MIB
-# The most bytes read from one file when the whole file is needed.
+# The most bytes to read of one file, for callers that need the whole file.
 MAX_FILE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
 class Step:
-    step: int
+    number: int
     metrics: Mapping[str, object]
 
     def value(self, metric: str) -> float | None:
@@ -44,26 +44,26 @@ def files(archive: Path) -> list[Path]:
     return [archive / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
 
 
-def step_of(line: bytes) -> Step | None:
-    """A line as a step. The last line may be incomplete while the job runs, or if it was killed."""
+def parse_step(line: bytes) -> Step | None:
+    """The step in a line; None for other lines, and for an incomplete one: a running or killed job may end with it."""
     if not line.endswith(b"\n") or b'"step"' not in line:
         return None
     try:
         entry = json.loads(line)
-        step, data = entry["step"], entry["data"]
+        number, data = entry["step"], entry["data"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not is_integer(step) or not 0 <= step <= MAX_INTEGER or not isinstance(data, dict):
+    if not is_integer(number) or not 0 <= number <= MAX_INTEGER or not isinstance(data, dict):
         return None
-    return Step(step, {name: value for name, value in data.items() if is_encodable(name)})
+    return Step(number, {name: value for name, value in data.items() if is_encodable(name)})
 
 
-def steps(file: BinaryIO, limit: int) -> Iterator[Step]:
+def read_steps(file: BinaryIO, max_bytes: int) -> Iterator[Step]:
     is_start = True
-    while limit > 0 and (line := file.readline(min(limit, MAX_LINE_BYTES))):
-        limit -= len(line)
+    while max_bytes > 0 and (line := file.readline(min(max_bytes, MAX_LINE_BYTES))):
+        max_bytes -= len(line)
         # The rest of a line that was too long is skipped.
-        step = step_of(line) if is_start else None
+        step = parse_step(line) if is_start else None
         is_start = line.endswith(b"\n")
         if step:
             yield step
@@ -73,4 +73,4 @@ def last_steps(path: Path, size: int) -> list[Step]:
     """The steps in the last `size` bytes of a file. The first line is usually incomplete."""
     with open_file(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        return list(steps(file, size))
+        return list(read_steps(file, size))

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a job: ``config/plan.json`` in its archive, which launcher and steward follow."""
+"""The plan of a job, ``config/plan.json`` in its archive: the submission writes it, launcher and steward follow it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# The launcher of the trainer's processes: verl itself with Ray, or torchrun on each node.
+# What launches the trainer's processes: verl itself with Ray, or torchrun on each node.
 RAY, TORCHRUN = "ray", "torchrun"
 # The workload that is any command.
 COMMAND = "command"
-# The setting for jobs that only validate.
+# verl's setting for jobs that only validate.
 VAL_ONLY = "trainer.val_only"
 
 
@@ -43,14 +43,14 @@ class Plan:
     # Environment of the trainer's own process, in addition to that of the whole job.
     driver_env: Mapping[str, str] = field(default_factory=dict)
     address: str = "http://127.0.0.1:8265"
-    # The command that runs in place of a trainer.
+    # The command that runs in place of a trainer; empty for a trainer.
     command: tuple[str, ...] = ()
     # The working directory of trainer or command; "" for that of the driver.
     directory: str = ""
     # Shell commands before and after each attempt.
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-    # The number of the attempt follows it.
+    # The command of the driver for Ray, without the number of the attempt, and the resources that the driver reserves.
     entrypoint: str = ""
     entrypoint_resources: Mapping[str, float] = field(default_factory=dict)
     entrypoint_num_cpus: float = 1
@@ -60,14 +60,14 @@ class Plan:
     launcher: str = RAY
     nnodes: int = 0
     gpus_per_node: int = 0
-    # CPUs that the job's processes ask for on each of its nodes, without its driver.
+    # The CPUs that the job's processes reserve on each of its nodes, without its driver.
     cpus_per_node: float = 0
     # The pools beside the trainer's pool.
     pools: tuple[Pool, ...] = ()
-    # Names only.
+    # The names of its secrets, without their values.
     secrets: tuple[str, ...] = ()
     retries: int = 0
-    # "report" or "stop".
+    # What to do with a trainer that stalls: "report" or "stop".
     on_stall: str = "report"
     deadline: float | None = None
     wait_for_resources: float | None = None
@@ -79,15 +79,15 @@ class Plan:
     stall_timeout: float | None = None
     # Whether the trainer keeps its samples in verl's TransferQueue.
     transfer_queue: bool = False
-    # The storage units of TransferQueue, each with a CPU of a worker.
+    # The number of storage units of TransferQueue. Each reserves a CPU of a worker.
     storage_units: int = 0
     # A backend of TransferQueue that cannot serve two jobs of a cluster; "" for the others.
     exclusive_backend: str = ""
-    # The job that has to succeed before; None once the job was admitted.
+    # The job that has to succeed before this one starts; None if there is none, or once this job was admitted.
     depends_on: str | None = None
-    # The job of a server that has to answer first, by environment variable.
+    # The jobs whose servers have to answer first, by the environment variables that get their addresses.
     env_from: Mapping[str, str] = field(default_factory=dict)
-    # The port of a server; None for other jobs.
+    # The port and path at which the job's server answers once it can be used; None for jobs without a server.
     ready_port: int | None = None
     ready_path: str = "/"
     # The number of steps that the data is enough for; None if unknown, 0 if the job only validates.

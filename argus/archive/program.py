@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locates and starts the program: one file per version, owned by root and read-only on nodes.
+"""Finds and starts this program, argus, beside a job: one file per version, owned by root and read-only on nodes.
 
-A directory of the machine has all versions, and the link `current` to the newest. In containers it is /opt/argus;
-processes of nodes without a container have it in their environment.
+A directory of each machine has all versions, and the link `current` to the newest. In containers, it is /opt/argus;
+without a container, the processes of a node have its path in their environment.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ RAY_CLIENT_TIMEOUT_SECONDS = 120.0
 
 
 def versions_directory() -> str:
-    """The directory of all versions, for a shell or Ray on any node: of processes, each machine has its own."""
+    """The directory of all versions, as a shell or Ray on any node expands it: without containers, it may differ."""
     return f"${{{PROGRAM_DIRECTORY}}}" if PROGRAM_DIRECTORY in os.environ else DEFAULT_DIRECTORY
 
 
 @dataclass(frozen=True)
 class Program:
-    """A file, or a directory, that contains the program."""
+    """One version of the program: a zip file, or a directory, that Python can run."""
 
     path: str
 
@@ -49,14 +49,14 @@ class Program:
 
     @classmethod
     def of_job(cls, archive: Archive) -> Program:
-        """The version with which a job was submitted; that of this process if the node does not have it."""
+        """The version with which a job was submitted; that of this process if the node lacks it."""
         program, name = cls.of_this_process(), cls.recorded(archive)
         path = Path(program.path).with_name(name) if name else Path(program.path)
         return cls(str(path)) if path.is_file() else program
 
     @staticmethod
     def recorded(archive: Archive) -> str:
-        """The name of the file with which a job was submitted, or "". A job can write there, but not what is run."""
+        """The file name of the version with which a job was submitted; "" if unknown. A job can write another name."""
         name = str(archive.read_mapping(PROGRAM_RECORD).get("program", ""))
         return name if PROGRAM_FILE.fullmatch(name) else ""
 
@@ -66,7 +66,7 @@ class Program:
 
     @property
     def python_path(self) -> str:
-        """The path of the program on any node: this version, or the newest where it is missing."""
+        """The value of PYTHONPATH for any node: this version, or the newest where it is missing."""
         return f"{versions_directory()}/{self.name}:{versions_directory()}/{CURRENT_LINK}"
 
     def command(self, archive: str, verb: str, *arguments: str) -> list[str]:
@@ -74,14 +74,14 @@ class Program:
 
 
 class Runner:
-    """Runs verbs of the launcher beside a job: each is a process of its own, with the code of this one."""
+    """Runs verbs of the launcher beside a job, each in another process with the code of this one."""
 
     def __init__(self, archive: Archive, program: Program | None = None) -> None:
         self.archive = archive
         self.program = program or Program.of_this_process()
 
     def start(self, verb: str, *arguments: str, output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        """Start it in the background, in a session of its own: it outlives its parent."""
+        """Start a verb in the background, in a session of its own, so that it outlives this process."""
         return spawn(self.program.command(str(self.archive.path), verb, *arguments), output)
 
     def run(self, verb: str, *arguments: str, seconds: float) -> None:
@@ -93,11 +93,11 @@ class Runner:
         self.run_logged(self.program.command(str(self.archive.path), verb, str(attempt)))
 
     def admit(self) -> None:
-        """Have the program check a job again. Raises TimeoutExpired."""
+        """Run `argus admit`, which checks a job again. Raises TimeoutExpired."""
         self.run_logged([sys.executable, self.program.path, "admit", self.archive.submission_id])
 
     def run_logged(self, command: list[str]) -> None:
-        """Run a command whose output goes to the steward's log."""
+        """Run a command whose output goes to the steward's log. Raises TimeoutExpired."""
         log = subprocess.DEVNULL
         with contextlib.ExitStack() as stack:
             # A job may have replaced the log. Its errors are lost then, but the job is still looked after.
@@ -107,9 +107,9 @@ class Runner:
 
 
 def spawn(command: list[str], output: int) -> subprocess.Popen[bytes]:
-    """Start a command of this program in a session of its own, without what marks a process as part of a job."""
+    """Start a command of this program in a session of its own, and without the variables of a process of a job."""
     python, *rest = command
-    # Neither the environment nor a home directory may add modules to processes of the steward.
+    # Like this process: for one of the steward, neither the environment nor a home directory may add modules.
     isolated = ["-I"] if sys.flags.isolated else []
     return subprocess.Popen(
         [python, *isolated, *rest],
@@ -128,7 +128,7 @@ def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
 
 
 def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Wait for a process that leads its own group; after that time, kill the group and raise TimeoutExpired."""
+    """Wait for a process that leads a process group; after that time, kill the group and raise TimeoutExpired."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -138,7 +138,7 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def entrypoint(archive: str) -> str:
-    """The command of a job on the worker of its driver, for a shell; the number of the attempt follows."""
+    """The shell command with which Ray starts the launcher of a job; the number of the attempt has to follow."""
     path = f"{versions_directory()}/{CURRENT_LINK}"
     quoted = f'"{path}"' if path.startswith("$") else path
     return f"python3 {quoted} launch run {shlex.quote(archive)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of rollouts and validations: keeps some rows of some steps of what verl writes.
+"""Keeps samples of a job's rollouts and validations: some rows of some steps.
 
 verl writes all rows of a step to ``samples/.<kind>/<step>.jsonl``. What stays is in ``samples/<kind>-<step>.jsonl``.
 """
@@ -26,10 +26,10 @@ DIRECTORY = "samples"
 KINDS = ("rollouts", "validation")
 RAW_FILE = re.compile(r"([0-9]{1,9})\.jsonl")
 KEPT_FILE = re.compile(r"([a-z]+)-([0-9]{1,9})\.jsonl")
-# The steps of each kind that stay at most, evenly distributed, and always the first and the last one.
+# The most steps of each kind that stay, evenly distributed; the last one may be one more.
 MAX_STEPS = 50
-# The kept rows of a step: with the highest scores, with the lowest, and random ones.
-BEST, WORST, RANDOM = 4, 4, 8
+# How many rows of a step stay: with the highest scores, with the lowest, and random ones.
+BEST_COUNT, WORST_COUNT, RANDOM_COUNT = 4, 4, 8
 MAX_CHARS = 4000
 # The most bytes read of a step, of a row, and of the kept rows.
 MAX_STEP_BYTES, MAX_LINE_BYTES, MAX_KEPT_BYTES = 256 * MIB, 4 * MIB, 2 * MIB
@@ -37,7 +37,7 @@ Mask = Callable[[str], str]
 
 
 def raw_directory(archive: str, kind: str) -> str:
-    """The directory in which verl writes its generations."""
+    """The directory in which verl writes all rows. archive: its path; kind: one of KINDS."""
     return f"{archive}/{DIRECTORY}/.{kind}"
 
 
@@ -78,7 +78,7 @@ def is_directory(path: Path) -> bool:
 
 
 def kept_steps(archive: Archive) -> dict[str, list[int]]:
-    """The steps that samples were kept of, by kind, in their order. Raises UnreadableError."""
+    """The steps of which samples are kept, in ascending order, by kind. Raises UnreadableError."""
     steps_by_kind: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for match in map(KEPT_FILE.fullmatch, list_directory(archive.path / DIRECTORY)):
         if match and match[1] in steps_by_kind:
@@ -97,7 +97,7 @@ def select_steps(steps: set[int], max_steps: int = MAX_STEPS) -> set[int]:
 
 
 def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
-    """The rows of a step that stay, by their scores, the best first. Other rows than these are not held in memory."""
+    """The rows of a step that stay, the best first. At most one other row is in memory at a time."""
     best: list[tuple[float, int, dict[str, Any]]] = []
     worst: list[tuple[float, int, dict[str, Any]]] = []
     others: list[tuple[float, int, dict[str, Any]]] = []
@@ -105,7 +105,8 @@ def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
     with open_file(path) as file:
         for number, row in enumerate(read_rows(file)):
             value = score_of(row) or 0.0
-            for heap, key, size in ((best, value, BEST), (worst, -value, WORST), (others, chance.random(), RANDOM)):
+            heaps = ((best, value, BEST_COUNT), (worst, -value, WORST_COUNT), (others, chance.random(), RANDOM_COUNT))
+            for heap, key, size in heaps:
                 item = (key, -number, row)
                 if len(heap) < size:
                     heapq.heappush(heap, item)
@@ -115,11 +116,11 @@ def select_rows(path: Path, step: int, mask: Mask) -> list[dict[str, Any]]:
     return sorted((kept_fields(row, mask) for row in chosen.values()), key=lambda row: -(row["score"] or 0.0))
 
 
-def read_rows(file: BinaryIO, left: int = MAX_STEP_BYTES) -> Iterator[dict[str, Any]]:
+def read_rows(file: BinaryIO, max_bytes: int = MAX_STEP_BYTES) -> Iterator[dict[str, Any]]:
     is_start = True
-    while left > 0 and (line := file.readline(min(left, MAX_LINE_BYTES))):
-        left -= len(line)
-        # The rest of a line that was too long is no line.
+    while max_bytes > 0 and (line := file.readline(min(max_bytes, MAX_LINE_BYTES))):
+        max_bytes -= len(line)
+        # The rest of a line that was too long is skipped.
         if is_start:
             with contextlib.suppress(ValueError, RecursionError):
                 row = json.loads(line)
@@ -129,13 +130,13 @@ def read_rows(file: BinaryIO, left: int = MAX_STEP_BYTES) -> Iterator[dict[str, 
 
 
 def kept_fields(row: dict[str, Any], mask: Mask) -> dict[str, Any]:
-    """Prompt, answer, what was expected, and the score."""
+    """The fields of a row that stay: the score, the prompt, the answer and the ground truth (`gts`)."""
     return {"score": score_of(row), **{key: elide(mask(text_of(row.get(key)))) for key in ("input", "output", "gts")}}
 
 
 def score_of(row: dict[str, Any]) -> float | None:
     score = row.get("score")
-    # Neither a number without an end nor one that is no number has a place among scores.
+    # Infinity and NaN have no place among scores.
     return float(score) if isinstance(score, (int, float)) and -MAX_INTEGER <= score <= MAX_INTEGER else None
 
 
@@ -144,12 +145,12 @@ def text_of(value: object) -> str:
 
 
 def elide(text: str) -> str:
-    """A text without its middle, if it is long: an answer is at its end."""
+    """A text without its middle, if it is longer than MAX_CHARS: the answer is at the end."""
     half = MAX_CHARS // 2
     return text if len(text) <= MAX_CHARS else f"{text[:half]}\n[…{len(text) - 2 * half} characters…]\n{text[-half:]}"
 
 
 def read(archive: Archive, kind: str, step: int) -> Iterator[dict[str, Any]]:
-    """The rows of a step that were kept. A job may have put others there. Raises UnreadableError."""
+    """The kept rows of a step. A job may have written other ones there. Raises UnreadableError."""
     with open_file(archive.path / DIRECTORY / f"{kind}-{step}.jsonl") as file:
-        yield from itertools.islice(read_rows(file, MAX_KEPT_BYTES), BEST + WORST + RANDOM)
+        yield from itertools.islice(read_rows(file, MAX_KEPT_BYTES), BEST_COUNT + WORST_COUNT + RANDOM_COUNT)

@@ -12,7 +12,7 @@ from ..io.output import one_line
 from .failures import Failure
 from .job_warnings import JobWarning
 
-# No submission id of a JobSpec contains it: the id of an attempt cannot be that of another job.
+# Parts a submission id from the number of the attempt. No submission id contains it.
 ATTEMPT_SEPARATOR = "~"
 # About three years: larger values are garbage.
 MAX_PHASE_SECONDS = 1e8
@@ -37,8 +37,13 @@ class JobState(StrEnum):
         return self in ENDED
 
 
+ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
+# The states in which a job waits for resources without an attempt.
+WAITING = (JobState.QUEUED, JobState.RETRYING)
+
+
 class Phase(StrEnum):
-    """The phases before the first step of an attempt, in order: of the queue, of Ray, and of the trainer."""
+    """The phases of an attempt before its first step, in their order. The names are shown to people."""
 
     QUEUE = "queue"
     DRIVER = "driver"
@@ -53,13 +58,8 @@ class Phase(StrEnum):
 
 
 def valid_phases(raw: Mapping[str, float]) -> dict[str, float]:
-    """The seconds of the phases that have plausible ones. A job can put anything into its status."""
+    """The seconds of each phase, without implausible values: a job can put anything into its status."""
     return {str(phase): raw[phase] for phase in Phase if 0 <= raw.get(phase, -1) <= MAX_PHASE_SECONDS}
-
-
-ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED)
-# The states in which a job waits for resources without an attempt.
-WAITING = (JobState.QUEUED, JobState.RETRYING)
 
 
 def ray_id(submission_id: str, attempt: int) -> str:
@@ -94,16 +94,17 @@ class Attempt:
 class Status:
     """The content of ``status.json``. Times are in seconds since the epoch, `updated_at` and `closed_at` in ISO 8601.
 
-    state: None while the id is reserved but the job is not submitted yet. Times and `steps` are the job's; `attempt_…`,
-    `phases`, `resumed_from_step`, `driver` and `exit_code` are the current attempt's, or the last's.
+    Times and `steps` are the job's. `attempt_…`, `phases`, `resumed_from_step`, `driver` and `exit_code` are those of
+    the current attempt, or of the last one.
     """
 
+    # None while the id is reserved but the job is not submitted yet.
     state: JobState | None = None
     submission_id: str = ""
     workload: str = ""
     code_id: str = ""
     tags: Mapping[str, Any] = field(default_factory=dict)
-    # How the job came about: resumed_from, checkpoint, resubmitted_from.
+    # Where the job comes from, if from another job: resumed_from, checkpoint, resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
@@ -114,15 +115,15 @@ class Status:
     attempt_submitted_at: float | None = None
     started_at: float | None = None
     attempt_started_at: float | None = None
-    phases: Mapping[str, float] = field(default_factory=dict)  # the seconds of each finished start phase
+    phases: Mapping[str, float] = field(default_factory=dict)  # the seconds of each finished phase
     ended_at: float | None = None
     updated_at: str = ""
     closed_at: str = ""
-    # The step of the checkpoint that the attempt resumed from.
+    # The step of the checkpoint that the attempt resumed from; None if it began anew.
     resumed_from_step: int | None = None
-    # The URL of a server that answers.
+    # The URL of the job's server, once it answers.
     address: str = ""
-    # Host and process id of the driver (argus launch run).
+    # The host and the process id of the driver, `argus launch run`.
     driver: Mapping[str, Any] = field(default_factory=dict)
     reason: str = ""
     failure: Failure | None = None

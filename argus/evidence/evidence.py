@@ -23,7 +23,7 @@ from urllib.parse import quote
 from ..archive.archive import Archive, now
 from ..archive.plan import Plan
 from ..common.identity import JOBS_API, node_name
-from ..hooks import redact
+from ..hooks import redact, worker_secrets
 from ..ray.api import RayHead, local_head
 from ..ray.tasks import Connection
 from . import node
@@ -136,7 +136,7 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
     """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
     path = Path(archive)
-    redactor = redact.Redactor(redact.load(path).values())
+    redactor = redact.Redactor(worker_secrets.load(path).values())
     head = local_head(address)
     return [
         node.write(path, f"{prefix}-{name}", source, redactor) for name, source in head_sources(head, path.name).items()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..archive.archive import JOB_VARIABLE
-from ..hooks import redact
+from ..hooks import redact, worker_secrets
 from ..io.control_group import GROUPS
 
 # Only the user of the nodes and its group may read an archive.
@@ -184,7 +184,7 @@ def collect(
     In place of a source that fails there is a file with its error.
     """
     root = Path(archive)
-    redactor = redact.Redactor(redact.load(root).values())
+    redactor = redact.Redactor(worker_secrets.load(root).values())
     job_processes = processes(root.name)
     logs = log_paths(job_ids, since)
     sources: dict[str, Callable[[], str]] = {
@@ -192,7 +192,7 @@ def collect(
         "stacks.txt": lambda: stacks(job_processes),
         "environment.json": lambda: json.dumps(
             {
-                process.pid: redact.environment(variables(Path("/proc", str(process.pid))), redactor)
+                process.pid: redact.masked_environment(variables(Path("/proc", str(process.pid))), redactor)
                 for process in job_processes
             },
             indent=1,
@@ -216,9 +216,9 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
     """Write one file of evidence, or its error in its place; returns the entry for the index."""
     entry: dict[str, Any] = {"file": name}
     try:
-        text = redactor.text(source())
+        text = redactor.mask_text(source())
     except Exception as error:  # no error of one source may prevent the others
-        text = redactor.text(f"{type(error).__name__}: {error}\n")
+        text = redactor.mask_text(f"{type(error).__name__}: {error}\n")
         entry = {"file": f"{name}.error", "error": text.strip()}
     shown = clip(text)
     target = archive / entry["file"]

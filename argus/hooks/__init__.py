@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks that a trainer's workers run first: they load and mask the job's secrets, and isolate its TransferQueue."""
+"""What a trainer's workers run before any task: they load and mask the job's secrets, and isolate its TransferQueue."""

@@ -12,27 +12,27 @@ import os
 from pathlib import Path
 from typing import Any
 
-from . import redact
+from . import worker_secrets
 
 SHARED_NAMESPACE = "transfer_queue"
-CONTROLLER = "TransferQueueController"
-# Marks the exception of the guard, by which the failure is recognised.
-FOREIGN = "belongs to another job"
+CONTROLLER_NAME = "TransferQueueController"
+# The words of `refuse_foreign_actor` by which the failure of the job is recognised.
+FOREIGN_ACTOR_TEXT = "belongs to another job"
 
 
 def namespace_of(job_id: str) -> str:
-    """Ray's namespace of the TransferQueue of a job; job_id: Ray's own id of the attempt."""
+    """The namespace of a job's own TransferQueue; job_id: the id that Ray gave to the attempt."""
     return f"{SHARED_NAMESPACE}-{job_id}"
 
 
 def enter_worker() -> None:
-    """Ray's `worker_process_setup_hook`, of which a job has one: it runs in every worker process before any task."""
-    redact.enter_worker()
-    isolate()
+    """Ray's `worker_process_setup_hook`, which runs in every worker process before any task. A job has only one."""
+    worker_secrets.provide_secrets()
+    isolate_transfer_queue()
 
 
-def isolate() -> None:
-    """Map the namespace of TransferQueue to the job's own. A second call changes nothing."""
+def isolate_transfer_queue() -> None:
+    """Map the shared namespace to the job's own for `ray.get_actor` and options of actors, once."""
     import ray
     from ray.actor import ActorClass
 
@@ -43,7 +43,7 @@ def isolate() -> None:
     def isolated_get_actor(name: str, namespace: str | None = None) -> Any:
         handle = get_actor(name, job_namespace(namespace))
         if namespace == SHARED_NAMESPACE:
-            refuse_foreign(name, handle._actor_id.job_id.hex(), job_id())
+            refuse_foreign_actor(name, handle._actor_id.job_id.hex(), job_id())
         return handle
 
     def isolated_options(self: Any, **kwargs: Any) -> Any:
@@ -56,22 +56,22 @@ def isolate() -> None:
 
 
 def job_namespace(namespace: str | None) -> str | None:
-    """The namespace to use in this process: the job's own in place of the shared one."""
+    """The namespace to use in this process: the job's own in place of the shared one, or else the same."""
     return namespace_of(job_id()) if namespace == SHARED_NAMESPACE else namespace
 
 
 def job_id() -> str:
-    """Ray's own id of the job of this process, which it knows only once it runs a task."""
+    """The id that Ray gave to the job of this process. A worker process has it only once it runs a task."""
     import ray
 
     return str(ray.get_runtime_context().get_job_id())
 
 
-def refuse_foreign(name: str, creator: str, this_id: str) -> None:
-    """Raise if an actor is of another job; both by Ray's own ids. An actor's id contains that of its creator's job."""
-    if creator != this_id:
-        submission_id = Path(os.environ.get(redact.ARCHIVE, "")).name
+def refuse_foreign_actor(name: str, creator_id: str, this_id: str) -> None:
+    """Raise if an actor is of another job. Both ids are Ray's; an actor's id contains that of its creator's job."""
+    if creator_id != this_id:
+        submission_id = Path(os.environ.get(worker_secrets.ARCHIVE_VARIABLE, "")).name
         raise RuntimeError(
-            f"{name} {FOREIGN}: Ray's job {creator} has created it, and this is Ray's job {this_id} ({submission_id}). "
-            "Their samples would be mixed; `ray job list` on the head shows both"
+            f"{name} {FOREIGN_ACTOR_TEXT}: Ray's job {creator_id} has created it, and this is Ray's job {this_id} "
+            f"({submission_id}). Their samples would be mixed; `ray job list` on the head shows both"
         )

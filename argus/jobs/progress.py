@@ -13,7 +13,7 @@ from ..archive.status import ENDED, JobState, Status
 from ..common.text import duration, printable
 from ..io.reading import open_file
 from ..jobspec.verl_releases import EVAL
-from ..launcher import log
+from ..launcher import log_scan
 from .info import JobInfo, Progress
 
 # The metric that people check first, by workload.
@@ -44,14 +44,14 @@ MAX_AGE_SECONDS = 10
 
 
 def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
-    return log.expected_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
+    return log_scan.expected_steps(archive) if heartbeat.total_steps is None else heartbeat.total_steps
 
 
 def first_value(files: Sequence[Path], metric: str) -> float | None:
     left = MAX_HEAD_BYTES
     for path in files:
         with open_file(path) as file:
-            for step in metrics.steps(file, left):
+            for step in metrics.read_steps(file, left):
                 value = step.value(metric)
                 if value is not None:
                     return value
@@ -76,7 +76,7 @@ def progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Progress
     done, last, steps, points = 0, None, [], list[float]()
     for file in reversed(files[-MAX_FILES:]):
         steps = metrics.last_steps(file, MAX_TAIL_BYTES)
-        done = done or (steps[-1].step if steps else 0)
+        done = done or (steps[-1].number if steps else 0)
         points = values(steps, metric)
         if points:
             last = points[-1]

@@ -13,7 +13,7 @@ from ..archive.failures import FailureKind
 from ..archive.status import ENDED, JobState, submission_id_of
 from ..common.findings import WARNING, Finding
 from ..common.shared_root import JOBS_DIR
-from ..hooks import redact
+from ..hooks import worker_secrets
 from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray.api import JobRecord, RayApiError
@@ -167,12 +167,12 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
             continue
         try:
             # A job without an archive may have secrets as well.
-            redact.forget(archive.path)
+            worker_secrets.forget(archive.path)
             if is_open(archive):
                 close_removed(archive)
                 closed.append(archive.submission_id)
         except Exception as error:
-            file = redact.secrets_file(archive.path)
+            file = worker_secrets.secrets_path(archive.path)
             remedy = f"remove the file with its secrets: {file}" if file.exists() else "nothing; its job has ended"
             findings.append(Finding(archive.submission_id, f"its archive cannot be closed: {error}", remedy, WARNING))
     return removal_effect(closed, findings)

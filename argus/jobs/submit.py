@@ -21,7 +21,7 @@ from ..common.findings import ERROR, Finding, about, errors
 from ..common.shared_root import archive_path
 from ..common.text import nearest, printable_line
 from ..gate.gate import GateResult, examine, no_room_finding
-from ..hooks import redact
+from ..hooks import worker_secrets
 from ..io import writing
 from ..io.hydra import override_key
 from ..io.reading import UnreadableError
@@ -290,7 +290,7 @@ def write_archive(archive: Archive, submission: Submission) -> None:
     if any(override_key(override) == "trainer.logger" and WANDB.search(override) for override in job.plan.overrides):
         writing.make_directory(archive.path / WANDB_DIRECTORY)
     if submission.secrets:
-        redact.store(archive.path, submission.secrets)
+        worker_secrets.store(archive.path, submission.secrets)
 
 
 def write_status(archive: Archive, submission: Submission) -> None:
@@ -340,7 +340,7 @@ def create_job(archive: Archive, submission: Submission, client: Any, registry: 
         attempts.record_end(
             archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")
         )
-        redact.forget(archive.path)
+        worker_secrets.forget(archive.path)
         if not is_registered:
             attempts.close_if_ended(archive, JobState.FAILED)
         raise
@@ -367,7 +367,7 @@ def admit_dependent(submission_id: str, services: Services, gate: Gate = examine
     if job is None:
         raise OperationError(f"{submission_id} is not registered on this head")
     archive = Archive(archive_path(job.shared_root, submission_id))
-    request = JobRequest(jobspec=job.jobspec, defaults=dict(job.defaults), secrets=redact.load(archive.path))
+    request = JobRequest(jobspec=job.jobspec, defaults=dict(job.defaults), secrets=worker_secrets.load(archive.path))
     try:
         findings, spec = request.parsed()
         if spec is None:

@@ -83,7 +83,7 @@ def decide(archive: Archive, index: int, uses: Uses, rules: RemovalRules, now: f
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
         paths = () if reason else tuple(removable_paths(archive, status.workload, rules.scope, uses))
-        size = sum(0 if path.is_symlink() else checkpoints.size(path) for path in paths)
+        size = sum(0 if path.is_symlink() else checkpoints.directory_bytes(path) for path in paths)
     except (UnreadableError, OSError, ValueError, RecursionError) as error:
         return Decision(archive, index, "", f"cannot be read: {error}")
     if not reason and not paths:

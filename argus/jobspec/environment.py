@@ -11,7 +11,7 @@ from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
-from ..hooks import redact
+from ..hooks import redact, worker_secrets
 from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
 
@@ -21,7 +21,7 @@ OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
     "HF_HOME": f"it is {HF_HOME}/ under the shared root",
     JOB_VARIABLE: "it marks the job's processes",
-    redact.ARCHIVE: "it is the path of the job's archive",
+    worker_secrets.ARCHIVE_VARIABLE: "it is the path of the job's archive",
 }
 RUNTIME_ENV = "ray.runtime_env"
 # The prefix of this collection's variables.
@@ -229,7 +229,7 @@ def secret_value_findings(names: Sequence[str], values: Mapping[str, object]) ->
         elif not value:
             remedy = f"open the vault that has it, or export {name} if job_secrets looks it up in the environment"
             findings.append(_secret_finding(name, "has no value", remedy))
-        elif not isinstance(value, str) or not redact.lines_of(value):
+        elif not isinstance(value, str) or not redact.maskable_lines(value):
             problem = f"is not a string of at least {redact.MIN_SECRET_CHARS} characters, or has no line of "
             problem += f"{redact.MIN_PART_CHARS}, and could not be masked in logs"
             findings.append(_secret_finding(name, problem, "move it to env_vars if it is not secret"))

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT
+from ..archive.archive import JOB_CONFIG_VARIABLE, JOB_VARIABLE, OUTPUT_DIRECTORY
 from ..archive.checkpoints import Checkpoint
 from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
 from ..common.shared_root import USER_CODE_DIR, archive_path
-from ..hooks import redact
+from ..hooks import worker_secrets
 from ..io.hydra import merge
 from ..launcher import torchrun
 from ..queue.attempts import METRICS_VARIABLE
@@ -42,7 +42,7 @@ DEBUGGERS = {"post_mortem": {"RAY_DEBUG_POST_MORTEM": "1"}, "legacy": {"RAY_DEBU
 WANDB_DIRECTORY = "logs/wandb"
 # Variables that are left out of the printed trainer command. With them, a process that someone starts by hand would
 # count as one of the job, and verl would empty the file with the job's metrics.
-NOT_IN_COMMAND = (JOB_VARIABLE, redact.ARCHIVE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
+NOT_IN_COMMAND = (JOB_VARIABLE, worker_secrets.ARCHIVE_VARIABLE, METRICS_VARIABLE, "RAY_JOB_STOP_WAIT_TIME_S")
 # Stands for a server whose address is not known yet.
 NO_ADDRESS = "http://127.0.0.1:9"
 # Ray runs this function first in every worker process of a job with secrets or a TransferQueue.
@@ -82,7 +82,7 @@ class Job:
         command = self.plan.command or ("python3", "-m", self.plan.module, *self.plan.overrides)
         if self.plan.launcher == TORCHRUN:
             # For the first node; the others have another rank.
-            ranks = torchrun.arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
+            ranks = torchrun.torchrun_arguments(self.plan, "0", "MASTER_ADDRESS", "29500")
             command = ("python3", "-m", torchrun.TORCHRUN_MODULE, *ranks, *command[1:])
         directory = [f"--chdir={self.plan.directory}"] if self.plan.directory else []
         return f"{shlex.join(['env', *directory, *assignments, *command])}\n"
@@ -131,7 +131,7 @@ def job_environment(spec: JobSpec, archive: str, runs_hook: bool) -> dict[str, s
         METRICS_VARIABLE: f"{archive}/logs/metrics-1.jsonl",
         # The first marks every process of the job. By the second, processes find the job's secrets.
         JOB_VARIABLE: archive.rpartition("/")[2],
-        redact.ARCHIVE: archive,
+        worker_secrets.ARCHIVE_VARIABLE: archive,
         **DEBUGGERS.get(spec.debugger or "", {}),
         **repeatable_variables(spec.shared_root),
         # Ray's default of 3 s is too short to end a trainer and collect its evidence.
@@ -172,7 +172,7 @@ def plan_job(
         code_id=code_id,
         module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
         # Recipes name the configurations of verl by paths that begin at its root.
-        directory=f"{archive}/{OUTPUT}" if spec.command else spec.inputs.code_path if spec.module else "",
+        directory=f"{archive}/{OUTPUT_DIRECTORY}" if spec.command else spec.inputs.code_path if spec.module else "",
         overrides=tuple(merge(overrides, spec.trainer_overrides)),
         driver_env={**driver_env, **forwarded},
         entrypoint=entrypoint(archive),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implements the verbs of ``argus launch VERB ARCHIVE …``, which Ray, the steward and the launcher call."""
+"""The verbs of ``argus launch VERB ARCHIVE …``, which Ray, the steward and the launcher call: one function each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..archive.program import Program
 from ..archive.status import JobState, ray_id
 from ..evidence import evidence, node
 from ..evidence.evidence import Moment
-from ..hooks import redact
+from ..hooks import redact, worker_secrets
 from ..queue import attempts
 from ..ray.api import job_client
 from ..ray.tasks import Connection
@@ -27,7 +27,7 @@ RETRY_PAUSES_SECONDS = (2.0, 10.0, 30.0)
 
 
 def run(archive: Archive, attempt: str) -> int:
-    """On a worker, as the entrypoint of an attempt."""
+    """On a worker, as the entrypoint of a job: run an attempt."""
     return Launcher(archive, int(attempt)).run()
 
 
@@ -44,7 +44,7 @@ def finish_attempt(archive: Archive) -> int:
     swept = evidence.sweep(archive, connection)
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
-        samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)
+        samples.keep(archive, redact.Redactor(worker_secrets.load(archive.path).values()).mask_text, is_over=True)
     attempt = attempts.current_attempt(archive)
     archive.write_json(f"debug/sweep-{attempt}.json", swept)
     archive.event(
@@ -89,7 +89,7 @@ def stop(archive: Archive, attempt: str) -> int:
     return 0
 
 
-# The function of each verb, which gets the archive and the further arguments.
+# The function of each verb. It gets the archive and the further arguments, and returns an exit code.
 COMMANDS: dict[str, Callable[..., int]] = {
     "run": run,
     "evidence": collect_evidence,
@@ -97,18 +97,18 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "submit": submit,
     "cancel": cancel,
     "stop": stop,
-    "torchrun": torchrun.torchrun,  # on the driver's node
-    "ranks": torchrun.ranks,  # on each node of the trainer
-    "rank": torchrun.rank,  # in each process of torchrun
+    "torchrun": torchrun.run_all_ranks,  # on the driver's node
+    "ranks": torchrun.exec_torchrun,  # on each node of the trainer
+    "rank": torchrun.exec_trainer,  # in each process of torchrun
 }
 
 
-# The verbs that run with the program version of the job's submission.
+# The verbs that run with the version of the program with which the job was submitted.
 PINNED_VERBS = ("run", "ranks")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a verb of the program itself, for an archive."""
+    """Run a verb; arguments: the verb, the path of the archive, and those of the verb."""
     # The permissions of everything written from here on, by the trainer too.
     os.umask(node.UMASK)
     verb, path, *rest = arguments

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds why a job failed in the end of its driver's log, by the table in `failure_rules`.
+"""Finds the reason why a job failed in the end of its driver's log, by the rules of `failure_rules`.
 
-The trainer ends with the exception of its driver, which Ray copies from another process. If that exception only
+The trainer ends with the exception of its driver, which Ray often copies from another process. If that exception only
 reports that another process failed (a wrapper), the earlier output of that process is read instead.
 """
 
@@ -30,13 +30,13 @@ from .failure_rules import CAUSES, CONSEQUENCES, Rule
 
 # Hydra prints the exception with which the trainer ended after this line.
 HYDRA_ERROR = "Error executing job with overrides:"
-# The settings from the log that reasons may name, with the text used if the log lacks them.
+# The settings that reasons may name: the text to use if the log lacks the setting, and a pattern for its value.
 SETTINGS = {
     "train_files": ("?", re.compile(r"\bdata\.train_files=([^',\]\s]+)")),
     "checkpoints": ("?", re.compile(r"\btrainer\.default_local_dir=([^',\]\s]+)")),
     "session": ("Ray's session", re.compile(r"\bfile_system_monitor\.cc:\d+: (\S+) is over")),
 }
-# The driver of torchrun.py writes this; the cause is in the output of a rank.
+# `torchrun` prints this on the driver's node. The cause is in the output of a rank.
 TORCHRUN_FAILED = "torchrun has failed on a node"
 # Exceptions of verl, Ray, torchrun, vLLM and SGLang that tell only that another process failed.
 WRAPPER = re.compile(
@@ -46,7 +46,7 @@ WRAPPER = re.compile(
     rf"|no materializable trajectories|{TORCHRUN_FAILED}|Job supervisor actor died|Background loop|Executor failed"
     r"|RPC call to \w+ timed out"
 )
-# vllm/v1/engine/utils.py: wait_for_engine_startup. Of an engine that failed, the reason is above.
+# vllm/v1/engine/utils.py, wait_for_engine_startup, raises this. The engine's own reason is above in the log, if any.
 ENGINE_START_FAILED = "Engine core initialization failed"
 # Ray's line about an actor whose process has died.
 DEAD_PROCESS = re.compile(r"^\tpid: (?P<pid>\d{1,9})$", re.MULTILINE)
@@ -56,31 +56,34 @@ NODE_ADDRESS = re.compile(r"\bip=(?P<ip>[^,)\s]{1,64})")
 
 @dataclass(frozen=True)
 class LogEvidence:
-    """The parsed log: outputs by process, `raised` for those with the cause, and their errors."""
+    """The end of a log, parsed for the rules."""
 
+    # The output of each process; that of the driver is named DRIVER.
     outputs: Mapping[str, str]
-    raised: Mapping[str, str]
+    # Where rules for the trainer's last exception search: the driver's output from that exception on; of a wrapper
+    # that leads to no other exception, the outputs of all processes.
+    final_outputs: Mapping[str, str]
     errors: Sequence[PrintedError]
     settings: Mapping[str, str]
 
-    def first_match(self, rules: Sequence[Rule]) -> Failure | None:
-        return next(filter(None, map(self.match, rules)), None)
+    def first_failure(self, rules: Sequence[Rule]) -> Failure | None:
+        return next(filter(None, map(self.failure_by_rule, rules)), None)
 
-    def match(self, rule: Rule) -> Failure | None:
+    def failure_by_rule(self, rule: Rule) -> Failure | None:
         if rule.in_error:
-            return next(filter(None, (self.meaning(rule, error) for error in self.errors)), None)
-        for process, text in (self.outputs if rule.anywhere else self.raised).items():
-            for lines, groups in matches(rule, text):
+            return next(filter(None, (self.failure_by_error(rule, error) for error in self.errors)), None)
+        for process, text in (self.outputs if rule.anywhere else self.final_outputs).items():
+            for lines, groups in rule_matches(rule, text):
                 reason = rule.reason.format(**self.settings, **groups, error=lines[-1])
                 # The driver's exception names the process itself.
                 where = f" ({process})" if process and rule.anywhere else ""
                 return Failure(rule.kind, reason + where, excerpt(process, lines), rule.remedy or REMEDIES[rule.kind])
         return None
 
-    def meaning(self, rule: Rule, error: PrintedError) -> Failure | None:
+    def failure_by_error(self, rule: Rule, error: PrintedError) -> Failure | None:
         # Skip Ray's own line about an exception of another process, which follows.
         match = None if REMOTE_ERROR.search(error.first_line) else re.search(rule.pattern, error.text, re.MULTILINE)
-        if not match or (rule.below and not any(re.search(rule.below, line) for line in error.stack)):
+        if not match or (rule.frame and not any(re.search(rule.frame, line) for line in error.stack)):
             return None
         process = f" ({error.origin})" if error.origin else ""
         groups = {"error": error.line_at(match.start()), "match": match[0], "process": process}
@@ -96,18 +99,18 @@ class LogEvidence:
 
 
 def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
-    """Why a job failed.
+    """The failure of a job, with the reason from its log.
 
-    log: the end of its driver's log. exit_code: the trainer's; None if its end was not observed. steps: those that the
-    attempt did.
+    log: the end of the driver's log. exit_code: that of the trainer, negative for a signal; None if its end was not
+    observed. steps: how many steps the attempt did.
     """
-    evidence = read(log, exit_code)
-    if cause := evidence.first_match(CAUSES):
+    evidence = read_log(log, exit_code)
+    if cause := evidence.first_failure(CAUSES):
         return cause
     if exit_code is None:
         lost = FailureKind.NODE_LOST
         return Failure(lost, "the driver's node was lost", last_lines(log), REMEDIES[lost])
-    if consequence := evidence.first_match(CONSEQUENCES):
+    if consequence := evidence.first_failure(CONSEQUENCES):
         # The step decides whether a failed communication is retried.
         when = f", after step {steps}" if steps else ", before the first step"
         is_communication = consequence.kind is FailureKind.COMMUNICATION
@@ -116,37 +119,37 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
     if signal_number > 0:
         reason = f"the trainer was killed by {signal_name(signal_number)}"
         return Failure(FailureKind.KILLED, reason, last_lines(log), REMEDIES[FailureKind.KILLED])
-    return unknown(evidence, log, exit_code)
+    return unknown_failure(evidence, log, exit_code)
 
 
-def read(log: str, exit_code: int | None) -> LogEvidence:
+def read_log(log: str, exit_code: int | None) -> LogEvidence:
     outputs = output_by_process(log)
-    shown = {name: (pattern.search(log), unset) for name, (unset, pattern) in SETTINGS.items()}
-    settings = {name: match[1] if match else unset for name, (match, unset) in shown.items()}
+    matches = {name: (pattern.search(log), default) for name, (default, pattern) in SETTINGS.items()}
+    settings = {name: match[1] if match else default for name, (match, default) in matches.items()}
     # A trainer that was killed or lost has no final exception.
-    raised = exit_code is not None and 0 < exit_code <= 128
-    final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if raised else ""
+    has_exception = exit_code is not None and 0 < exit_code <= 128
+    final = outputs[DRIVER].rpartition(HYDRA_ERROR)[2] if has_exception else ""
     errors = printed_errors(final)
     if not any(map(is_wrapper, errors)) and TORCHRUN_FAILED not in final:
         return LogEvidence(outputs, {DRIVER: final}, errors, settings)
-    everywhere = printed_errors(log)
-    of_dead = errors_of_dead(errors, everywhere)
+    all_errors = printed_errors(log)
+    of_dead = errors_of_dead(errors, all_errors)
     if of_dead and not any(map(is_wrapper, of_dead[-1:])):
         return LogEvidence(outputs, {DRIVER: final}, [*errors, *of_dead], settings)
     if of_dead is None:
         return LogEvidence(outputs, {DRIVER: final}, errors, settings)
-    return LogEvidence(outputs, {DRIVER: final, **outputs}, [*errors, *everywhere], settings)
+    return LogEvidence(outputs, {DRIVER: final, **outputs}, [*errors, *all_errors], settings)
 
 
-def errors_of_dead(errors: Sequence[PrintedError], everywhere: Sequence[PrintedError]) -> list[PrintedError] | None:
+def errors_of_dead(errors: Sequence[PrintedError], all_errors: Sequence[PrintedError]) -> list[PrintedError] | None:
     """The last error of each process that died, from the one that the driver names on; None if that one wrote none.
 
-    Other processes may have handled their exceptions; a process that dies writes its reason last.
+    A process may have handled its other exceptions; one that dies writes its reason last.
     """
     last = errors[-1:]
     last_errors: list[PrintedError] = []
     while last and (dead := DEAD_PROCESS.search(last[0].text)) and len(last_errors) < MAX_DEAD_PROCESSES:
-        process_errors = [error for error in everywhere if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
+        process_errors = [error for error in all_errors if f"pid={dead['pid']}" in re.split(r"[ ,]+", error.process)]
         last = process_errors[-1:]
         last_errors += last
         if not last:
@@ -158,8 +161,8 @@ def is_wrapper(error: PrintedError) -> bool:
     return bool(WRAPPER.search(error.first_line))
 
 
-def unknown(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
-    """A failure that no rule knows: the first exception of the process that failed first, or else the driver's last."""
+def unknown_failure(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
+    """A failure that no rule knows: the first exception of another process, or else the driver's last."""
     kind, reason = FailureKind.UNKNOWN, f"the trainer ended with exit code {exit_code}"
     causes = [error for error in evidence.errors if not is_wrapper(error)]
     if not causes:
@@ -167,11 +170,11 @@ def unknown(evidence: LogEvidence, log: str, exit_code: int) -> Failure:
             kind, reason = FailureKind.ENGINE_LOST, "an inference engine ended as it started, and wrote no reason"
         elif evidence.errors:
             reason += ": another process failed, and the log does not tell why"
-        return Failure(kind, reason, last_lines(evidence.raised[DRIVER].strip() or log), REMEDIES[kind])
+        return Failure(kind, reason, last_lines(evidence.final_outputs[DRIVER].strip() or log), REMEDIES[kind])
     error = next((error for error in causes if error.process != DRIVER), causes[-1])
-    where = f" ({error.process})" if error.process else ""
+    process = f" ({error.process})" if error.process else ""
     lines = excerpt(error.process, [*error.stack, *error.text.split("\n")])
-    return Failure(kind, f"{reason}: {error.first_line}{where}", lines, REMEDIES[kind])
+    return Failure(kind, f"{reason}: {error.first_line}{process}", lines, REMEDIES[kind])
 
 
 def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
@@ -180,20 +183,20 @@ def excerpt(process: str, lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def raise_location(stack: Sequence[str]) -> dict[str, str]:
-    """Where an exception was raised: the last frame of its traceback in the user's code, or else of all."""
+    """The file and line that raised an exception: the last frame in the user's code, or else the last of all."""
     frames = [frame for line in stack for frame in FRAME.findall(line)]
     file, line = ([frame for frame in frames if USER_CODE in frame[0]] or frames or [("?", "?")])[-1]
     return {"file": file, "line": line}
 
 
-def matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    if not rule.below:
+def rule_matches(rule: Rule, text: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    if not rule.frame:
         for match in re.finditer(rule.pattern, text, re.MULTILINE):
             yield match[0].split("\n"), group_values(match)
         return
     for stack, error in tracebacks(text):
         exception = re.match(rule.pattern, error)
-        if exception and any(re.search(rule.below, line) for line in stack):
+        if exception and any(re.search(rule.frame, line) for line in stack):
             yield [*stack, error], {**group_values(exception), **raise_location(stack)}
 
 

@@ -14,21 +14,21 @@ from ..archive.status import JobState
 from ..io.hydra import is_true, override_key, override_text
 from ..io.output import last_lines, process_and_text
 from . import diagnosis
-from .failure_rules import CACHE, CAUSES, CONSEQUENCES, RAISE_PROCESSES, UNWRITTEN
-from .log import ENGINE_PROCESS
+from .failure_rules import CACHE_SETTING, CAUSES, CONSEQUENCES, PROCESS_LIMIT_REMEDY, UNWRITTEN_CHECKPOINT
+from .log_scan import ENGINE_PROCESS
 from .watch import ENDED_BY_WATCH
 
-# Failures after which a trainer may hang instead of ending, and an inference engine may end.
+# The kinds of failure after which a trainer may hang instead of ending, or an inference engine may end.
 CAUSES_OF_STALLS = (
     *(FailureKind.HOST_OOM, FailureKind.GPU_OOM, FailureKind.GPU_FAULT, FailureKind.LIMIT),
     *(FailureKind.DISK_FULL, FailureKind.NODE_LOST),
 )
 
 TRAINER = "the trainer"
-# The number of last lines of an engine's output that are searched for the reason of its end.
+# How many last lines of an engine's output are searched for the reason of its end.
 MAX_ENGINE_LINES = 200
-# The fixed words that less_gpu_memory() can produce; trusted_advice() allows them.
-LESS_MEMORY_VOCABULARY = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
+# The words of gpu_memory_remedy() besides settings of verl. trusted_advice() allows both.
+GPU_MEMORY_REMEDY_WORDS = "lower or set and or use more GPUs. nvidia-smi shows whether other processes use them too."
 VERL_SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:=true)?,?")
 
 
@@ -36,36 +36,36 @@ VERL_SETTING = re.compile(r"(?:actor_rollout_ref|model|data|engine)(?:\.\w+)+(?:
 class Observations:
     """What a launcher has observed of its attempt, which has ended."""
 
-    # Of the trainer; negative for a signal.
+    # Negative for a signal.
     exit_code: int
     # The end of the attempt's log.
     log: str = ""
-    # Of the precheck; the trainer was not started then.
+    # Why the trainer was not started; "" if the precheck passed.
     precheck_problem: str = ""
-    # The signal that ended the launcher, and why the steward had it sent, if it did.
+    # The signal that the launcher got before the trainer's end, and why the steward had it sent, if it did.
     stop_signal: int | None = None
     stop_cause: Failure | None = None
-    # Why the launcher itself ended the trainer.
+    # Why the launcher itself ended the trainer; None if it did not.
     watch_failure: Failure | None = None
-    # The last step of the job; how many steps this attempt did, and how many the trainer intended to do.
+    # The last step of the job, how many steps this attempt did, and how many the trainer announced.
     last_step: int = 0
     attempt_steps: int = 0
     total_steps: int | None = None
     overrides: Sequence[str] = ()
-    # The processes on the driver's node that the OOM killer ended meanwhile.
+    # How many processes on the driver's node the OOM killer ended during the attempt.
     oom_kills: int = 0
     # How often the kernel refused to start a process or a thread there.
     failed_forks: int = 0
-    # The words with which an engine ended, if one did.
+    # The words with which an inference engine ended; "" if none did.
     engine_failure: str = ""
     has_space_for_checkpoint: bool = False
-    # What ran, for people.
+    # What messages call the program that ran.
     program: str = TRAINER
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The job's state; ENDING if the steward has to determine the cause of the failure."""
+    """The job's state, ENDING if the steward has to determine the cause of the failure. reason: of a success."""
 
     state: JobState
     failure: Failure | None = None
@@ -73,6 +73,7 @@ class Outcome:
 
 
 def determine_outcome(seen: Observations) -> Outcome:
+    """The outcome of an attempt: a stop counts first, then the launcher's own reasons, then the trainer's exit code."""
     if signal := seen.stop_signal:
         if seen.stop_cause:
             stopped = seen.stop_cause.kind is FailureKind.STOPPED
@@ -93,7 +94,7 @@ def outcome_of_failure(failure: Failure) -> Outcome:
 
 
 def cause_of_watch_failure(seen: Observations, watch_failure: Failure) -> Failure:
-    """The failure after which the trainer stalled, if its log shows one; otherwise the launcher's own."""
+    """The failure after which the trainer stalled or lost its engine, if the log shows one; or else the launcher's."""
     if watch_failure.kind not in (FailureKind.STALLED, FailureKind.ENGINE_LOST):
         return watch_failure
     log = seen.log.partition(f"\n{ENDED_BY_WATCH}")[0]
@@ -111,9 +112,10 @@ def cause_of_watch_failure(seen: Observations, watch_failure: Failure) -> Failur
 
 
 def classify_with_observations(seen: Observations, log: str, exit_code: int) -> Failure:
+    """The failure that a log shows, corrected by what else was observed: engine, OOM killer, forks, free space."""
     failure = diagnosis.classify(log, exit_code, seen.attempt_steps)
     if failure.kind is FailureKind.ENGINE_LOST and seen.engine_failure and diagnosis.WRAPPER.search(failure.reason):
-        # Its requests fail one by one with tracebacks, so the engine's own may be megabytes earlier in the log.
+        # The engine's requests fail one by one with tracebacks, so its own may be megabytes earlier in the log.
         cause, reason = diagnosis.classify(seen.engine_failure, exit_code), f"an engine ended: {seen.engine_failure}"
         failure = replace(failure, reason=reason) if cause.kind in NODE_LOSS_SIGNS else cause
     if failure.kind is FailureKind.KILLED and seen.oom_kills:
@@ -123,25 +125,25 @@ def classify_with_observations(seen: Observations, log: str, exit_code: int) -> 
     if failure.kind in (*NODE_LOSS_SIGNS, FailureKind.NODE_LOST) and seen.failed_forks:
         times = f"{seen.failed_forks} times" if seen.failed_forks > 1 else "once"
         reason = f"{failure.reason}; meanwhile the driver's node reached its limit of processes and threads {times}"
-        return replace(failure, kind=FailureKind.LIMIT, reason=reason, todo=RAISE_PROCESSES)
-    if failure.reason.startswith(UNWRITTEN) and seen.has_space_for_checkpoint:
+        return replace(failure, kind=FailureKind.LIMIT, reason=reason, todo=PROCESS_LIMIT_REMEDY)
+    if failure.reason.startswith(UNWRITTEN_CHECKPOINT) and seen.has_space_for_checkpoint:
         return replace(failure, kind=FailureKind.STORAGE, todo=failures.REMEDIES[FailureKind.STORAGE])
     has_default_remedy = failure.kind is FailureKind.GPU_OOM and failure.todo == failures.REMEDIES[failure.kind]
-    return replace(failure, todo=less_gpu_memory(seen.overrides)) if has_default_remedy else failure
+    return replace(failure, todo=gpu_memory_remedy(seen.overrides)) if has_default_remedy else failure
 
 
-def less_gpu_memory(overrides: Sequence[str]) -> str:
-    """The remedy after a GPU ran out of memory, for a job with these overrides."""
+def gpu_memory_remedy(overrides: Sequence[str]) -> str:
+    """The remedy for a job with these overrides that ran out of GPU memory: settings that it has not used yet."""
     settings = {override_key(override): override_text(override).lower() for override in overrides}
     is_rl = any(key.startswith("actor_rollout_ref.") for key in settings)
     model, batches, size, engine = "model", "data", "", "engine"
     if is_rl:
         model, batches, size = "actor_rollout_ref.model", "actor_rollout_ref.actor", "ppo_"
         engine = f"{batches}.{'megatron' if any('megatron' in override for override in overrides) else 'fsdp_config'}"
-    # verl reads one of the two; see job.batches.
+    # verl reads one of the two limits.
     is_fixed = settings.get(f"{batches}.use_dynamic_bsz") == "false"
     limit = f"{batches}.{size}{'micro_batch_size' if is_fixed else 'max_token_len'}_per_gpu"
-    lower = [*([] if settings.get(limit) == "1" else [limit]), *([CACHE] if is_rl else [])]
+    lower = [*([] if settings.get(limit) == "1" else [limit]), *([CACHE_SETTING] if is_rl else [])]
     # The settings that save memory, with verl's defaults.
     savings = {f"{model}.enable_gradient_checkpointing": "true"}
     savings |= {f"{engine}.param_offload": "false", f"{engine}.optimizer_offload": "false"}
@@ -153,12 +155,12 @@ def less_gpu_memory(overrides: Sequence[str]) -> str:
 
 
 def trusted_advice(failure: Failure) -> str:
-    """The failure's remedy if it has only known words, else the default one: jobs can write to their archives."""
+    """The failure's remedy if all of its words are known, or else that of its kind: a job can write to its archive."""
     rules = (*CAUSES, *CONSEQUENCES)
     texts = (
         failures.NODE_REMOVED_REMEDY,
         failures.TOO_LARGE_REMEDY,
-        LESS_MEMORY_VOCABULARY,
+        GPU_MEMORY_REMEDY_WORDS,
         *failures.REMEDIES.values(),
         *(rule.remedy for rule in rules),
     )
@@ -169,7 +171,7 @@ def trusted_advice(failure: Failure) -> str:
 
 
 def outcome_of_clean_exit(seen: Observations) -> Outcome:
-    """verl reports no error; a run that trained nothing has failed all the same, unless it was to validate only."""
+    """The outcome after exit code 0. A trainer that did no step has failed, unless it was to validate only."""
     if seen.program != TRAINER or is_true(seen.overrides, VAL_ONLY):
         return Outcome(JobState.SUCCEEDED)
     complete = seen.total_steps is not None and seen.last_step >= seen.total_steps

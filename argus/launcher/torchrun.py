@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a trainer with torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
+"""Runs a trainer with torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
 
-Driver -> task, in a Ray worker -> torchrun -> ranks. When the driver ends, Ray ends its workers on all nodes. Each
-process below them is killed when its parent has ended, so no rank outlives the driver, however that ended.
+The processes: driver -> a task in a Ray worker on each node -> torchrun -> ranks. When the driver ends, Ray ends its
+workers on all nodes. Each process below them is killed when its parent has ended, so no rank outlives the driver.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any
 from ..archive.archive import Archive
 from ..archive.plan import Plan
 from ..archive.program import CURRENT_LINK, Program, versions_directory
-from ..hooks import redact
+from ..hooks import redact, worker_secrets
 from ..queue import attempts
 from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
 
 TORCHRUN_MODULE = "torch.distributed.run"
 PR_SET_PDEATHSIG = 1
-# The process id of torchrun, in the environment of its ranks.
+# The variable with the process id of torchrun, in the environment of its ranks.
 PARENT_VARIABLE = "ARGUS_VERL_TORCHRUN"
-# The other ranks lose their connections when one has ended, and say so.
+# How long to wait for the last words of the other ranks when one has failed: that they lost their connections.
 LAST_OUTPUT_TIMEOUT_SECONDS = 5.0
-# Ray brings the last lines of its workers after their tasks have ended.
+# How long to wait for the last lines of tasks that have ended: Ray forwards them later.
 LOG_DRAIN_SECONDS = 2.0
 # A longer line is written in pieces.
 MAX_LINE_BYTES = 1 << 16
 
 
-def arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
-    """The arguments of torchrun on a node, without what its ranks run."""
+def torchrun_arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
+    """The arguments of torchrun on a node, without the program of its ranks. address, port: those of node 0."""
     return [
         f"--nnodes={plan.nnodes}",
         f"--nproc-per-node={plan.gpus_per_node}",
@@ -49,22 +49,24 @@ def arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
     ]
 
 
-def die_with(parent: int) -> None:
-    """Have this process killed when its parent has ended, also after exec."""
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when its parent has ended, also after exec. parent: its process id."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def torchrun(archive: Archive, attempt: str) -> int:
-    """On the driver's node, as the trainer of the launcher: run all ranks to their end."""
+def run_all_ranks(archive: Archive, attempt: str) -> int:
+    """On the driver's node, as the launcher's program: run all ranks to their end; returns the exit code."""
     try:
-        return Ranks(archive, attempt).run()
+        return NodeTasks(archive, attempt).run()
     finally:
         time.sleep(LOG_DRAIN_SECONDS)
 
 
-class Ranks:
+class NodeTasks:
+    """The Ray tasks of an attempt, one on each of its nodes."""
+
     def __init__(self, archive: Archive, attempt: str) -> None:
         import ray
         import ray.cloudpickle
@@ -74,7 +76,7 @@ class Ranks:
         self.plan = plan = archive.plan() or Plan()
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])
         ray.init(address="auto")
-        # All nodes or none: two jobs that each hold a part would wait for ever.
+        # All nodes or none: two jobs that each hold some of them would wait for ever.
         bundles = [{"CPU": plan.cpus_per_node, "GPU": float(plan.gpus_per_node)}] * plan.nnodes
         self.group = placement_group(bundles, strategy="STRICT_SPREAD")
         ray.get(self.group.ready())
@@ -88,13 +90,13 @@ class Ranks:
         return task.remote(*values)
 
     def run(self) -> int:
-        """Returns 0, or the first exit code that is not 0: then the end of this process ends the other ranks."""
+        """Run torchrun on all nodes; returns 0, or the first other exit code. Ray ends the ranks with this process."""
         master, port = self.ray.get(self.start(free_address, 0))
         waiting = []
         for node in range(self.plan.nnodes):
             values = (str(self.archive.path), self.attempt, str(node), master, str(port))
-            room = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
-            waiting.append(self.start(run_node, node, *values, **room))
+            resources = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
+            waiting.append(self.start(run_node, node, *values, **resources))
         while waiting:
             (ended,), waiting = self.ray.wait(waiting)
             code = int(self.ray.get(ended))
@@ -115,45 +117,46 @@ def free_address() -> tuple[str, int]:
 
 
 def run_node(archive: str, *values: str) -> int:
-    """As a Ray task: run torchrun; returns its exit code, negative for a signal."""
+    """As a Ray task: run the verb `ranks` with these values; returns its exit code, negative for a signal."""
     import ray
 
-    place = [str(os.getpid()), ray.util.get_node_ip_address()]
+    parent_and_address = [str(os.getpid()), ray.util.get_node_ip_address()]
     # Ray forwards the output of this task to the driver.
     current = os.path.expandvars(f"{versions_directory()}/{CURRENT_LINK}")
-    command = Program(current).command(archive, "ranks", *values, *place)
+    command = Program(current).command(archive, "ranks", *values, *parent_and_address)
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def ranks(archive: Archive, attempt: str, node_rank: str, master: str, port: str, parent: str, address: str) -> int:
-    die_with(int(parent))
+def exec_torchrun(archive: Archive, attempt: str, node: str, master: str, port: str, parent: str, address: str) -> int:
+    """On each node of the trainer, whose number and address are given: become torchrun, which starts `exec_trainer`."""
+    die_with_parent(int(parent))
     plan = archive.plan() or Plan()
-    os.environ |= {PARENT_VARIABLE: str(os.getpid()), **threads(plan, os.environ.get("OMP_NUM_THREADS", ""))}
+    os.environ |= {PARENT_VARIABLE: str(os.getpid()), **thread_variables(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
-    torchrun_arguments = [*arguments(plan, node_rank, master, port), f"--local-addr={address}"]
+    arguments = [*torchrun_arguments(plan, node, master, port), f"--local-addr={address}"]
     _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
-    command = [sys.executable, "-m", TORCHRUN_MODULE, *torchrun_arguments, *rank]
+    command = [sys.executable, "-m", TORCHRUN_MODULE, *arguments, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 
-def threads(plan: Plan, reserved: str) -> dict[str, str]:
-    """The threads of each rank; Ray has given all that it reserves on a node to the task there."""
-    if plan.gpus_per_node and reserved == f"{int(plan.cpus_per_node)}":
+def thread_variables(plan: Plan, task_threads: str) -> dict[str, str]:
+    """OMP_NUM_THREADS for each rank: a share of what Ray has set for its task; none if the job has set it."""
+    if plan.gpus_per_node and task_threads == f"{int(plan.cpus_per_node)}":
         return {"OMP_NUM_THREADS": f"{int(max(1, plan.cpus_per_node // plan.gpus_per_node))}"}
     return {}
 
 
-def rank(archive: Archive, attempt: str) -> int:
-    """As a process of torchrun: become the trainer, while another process names the rank in each line of its output."""
-    die_with(int(os.environ[PARENT_VARIABLE]))
+def exec_trainer(archive: Archive, attempt: str) -> int:
+    """As a process of torchrun: become the trainer, while a child process puts the rank before each line of output."""
+    die_with_parent(int(os.environ[PARENT_VARIABLE]))
     plan = archive.plan() or Plan()
     prefix = f"(rank{os.environ['RANK']} pid={os.getpid()}) ".encode()
     reader, writer = os.pipe()
     if os.fork() == 0:
-        # torchrun ends the group of the trainer, whose last lines are still to be read.
+        # torchrun ends the process group of the trainer, whose last lines are still to be read.
         os.setsid()
         os.close(writer)
-        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(redact.load(archive.path).values()))
+        copy_lines(reader, sys.stdout.fileno(), prefix, redact.Redactor(worker_secrets.load(archive.path).values()))
         os._exit(0)
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
@@ -163,11 +166,11 @@ def rank(archive: Archive, attempt: str) -> int:
 
 
 def copy_lines(reader: int, output: int, prefix: bytes, redactor: redact.Redactor) -> None:
-    """Copy lines with a prefix, and without secrets."""
+    """Copy lines from one file descriptor to another, with a prefix and without secrets."""
     with os.fdopen(reader, "rb") as lines, open(output, "wb", closefd=False) as stream:
         line = b"\n"
         while line:
             line = lines.readline(MAX_LINE_BYTES)
-            if shown := redactor.feed(line) if line else redactor.rest():
+            if shown := redactor.feed(line) if line else redactor.finish():
                 stream.write(prefix + shown.removesuffix(b"\n") + b"\n")
                 stream.flush()

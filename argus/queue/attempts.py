@@ -15,7 +15,7 @@ from ..archive.archive import STEWARD_HEARTBEAT, Archive
 from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, ray_id
-from ..hooks import redact
+from ..hooks import worker_secrets
 from ..io.hydra import hydra_value, override_key
 from ..io.reading import UnreadableError
 from ..ray.api import with_names
@@ -49,9 +49,9 @@ def steps_done(archive: Archive, attempt: int) -> int:
     """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
-            steps = metrics.steps(file, metrics.MAX_FILE_BYTES)
+            steps = metrics.read_steps(file, metrics.MAX_FILE_BYTES)
             # A validation before the first step is a line of its own.
-            return len({step.step for step in steps if {name[:3] for name in step.metrics} != {"val"}})
+            return len({step.number for step in steps if {name[:3] for name in step.metrics} != {"val"}})
     except (FileNotFoundError, UnreadableError):
         # The output of earlier attempts does not count.
         return len(set(STEP_LINE.findall(archive.log_tail(LOG_TAIL_BYTES).rpartition(attempt_marker_line(attempt))[2])))
@@ -90,7 +90,7 @@ def recorded_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
     """Whether another attempt follows one that failed so. Losing the head node does not use up a retry."""
     head_losses = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
-    return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.retryable(steps))
+    return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.is_retryable(steps))
 
 
 def stop_cause_file(archive: Archive) -> str:
@@ -186,7 +186,7 @@ def record_unattended_stop(archive: Archive, reason: str) -> JobState:
 def close_if_ended(archive: Archive, state: str) -> None:
     """If the job has ended: remove its secrets, and write the archive for the last time."""
     if state in ENDED:
-        redact.forget(archive.path)
+        worker_secrets.forget(archive.path)
         archive.close()
         # While this file exists, the job needs a steward.
         (archive.path / STEWARD_HEARTBEAT).unlink(missing_ok=True)

@@ -175,15 +175,15 @@ class JobCurves:
             # The file logger writes null for what is not a number. Most are: this line runs millions of times.
             value = stored if isinstance(stored, float) else math.nan if stored is None else step.value(name)
             if value is not None and (curve := self.curves.get(name) or self.new_curve(name)):
-                curve.add(step.step, value)
+                curve.add(step.number, value)
         if (step_seconds := step.value(STEP)) is None:
             return
         row = [step.value(f"{TIMING_PREFIX}{part}") or 0.0 for part in STEP_PARTS]
         if all(0 <= value < MAX_INTEGER for value in (step_seconds, *row)):
             self.elapsed_seconds += step_seconds
-            self.clock.add(step.step, self.elapsed_seconds)
+            self.clock.add(step.number, self.elapsed_seconds)
             for part, value in zip(STEP_PARTS, (*row[:-1], max(0.0, step_seconds - sum(row))), strict=True):
-                self.part_seconds[part].add(step.step, value)
+                self.part_seconds[part].add(step.number, value)
 
     def new_curve(self, name: str) -> Curve | None:
         if name in CHARTED_METRICS or (len(self.curves) < MAX_METRICS and len(name) <= MAX_NAME_CHARS):
@@ -222,7 +222,7 @@ def steps_of(file: BinaryIO, limit: int, problems: set[str]) -> Iterator[metrics
         problems.add("Its metrics files are very large: parts of them were read, from beginning to end.")
     for number in range(pieces):
         file.seek(size * number // pieces)
-        yield from metrics.steps(file, limit if pieces == 1 else PIECE_BYTES)
+        yield from metrics.read_steps(file, limit if pieces == 1 else PIECE_BYTES)
 
 
 def job_charts(jobs: Sequence[JobCurves]) -> dict[str, MetricsByTitle]:

@@ -101,7 +101,7 @@ def _merge_in_task(request: MergeRequest, progress: Progress, ray: Any) -> tuple
             within = f"free within {FREE_WORKER_TIMEOUT_SECONDS:.0f} s"
             text = f"found no worker with {resources_text(request.resources)} {within}: jobs use them."
             raise StagingError(request.label, text, "Run it again when a job has ended; status.yml lists them.")
-        progress.begin(f"merging {request.label}", counter=lambda: checkpoints.size(request.target))
+        progress.begin(f"merging {request.label}", counter=lambda: checkpoints.directory_bytes(request.target))
         needs = dict(request.resources)
         task = ray.remote(merging.merge).options(
             num_cpus=needs.pop("CPU"),

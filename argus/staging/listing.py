@@ -107,7 +107,7 @@ def unfinished_entries(directory: Path) -> Iterator[Entry]:
             UNFINISHED,
             name,
             str(target),
-            bytes=sum(map(checkpoints.size, paths)),
+            bytes=sum(map(checkpoints.directory_bytes, paths)),
             problems=[] if is_busy else [problem],
             details={"source": progress.line()} if is_busy and progress else {},
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..archive.archive import Heartbeat
 from ..evidence import evidence
-from ..hooks.isolation import CONTROLLER
+from ..hooks.isolation import CONTROLLER_NAME
 from ..io.output import one_line
 from ..queue import room
 from ..queue.room import Demand
@@ -91,7 +91,7 @@ class AttemptChecks:
 
 def alive_controllers(actors: Iterable[Mapping[str, Any]], job_id: str) -> int:
     """The number of living TransferQueue controllers of a job. Ray also lists dead ones."""
-    actors = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER)
+    actors = (actor for actor in actors if actor.get("job_id") == job_id and actor.get("class_name") == CONTROLLER_NAME)
     return sum(actor.get("state") == ALIVE for actor in actors)
 
 

@@ -12,7 +12,7 @@ from ..archive.failures import Failure, FailureKind
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status
 from ..io.output import last_lines
-from ..launcher import diagnosis, log
+from ..launcher import diagnosis, driver_log
 from ..ray import departures
 from ..ray.api import JobRecord
 
@@ -211,7 +211,7 @@ def decide_unrecorded_end(view: View, head: HeadReport, job: JobRecord) -> Actio
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
         return fail(FailureKind.STOPPED, message)
-    recorded = log.parse_end_line(job.message)
+    recorded = driver_log.parse_end_line(job.message)
     if recorded:
         return Action(ActionKind.FAIL, recorded)
     if not head.driver_alive:

@@ -16,7 +16,7 @@ from ..archive.status import ENDED
 from ..common.identity import node_name
 from ..common.shared_root import JOBS_DIR
 from ..common.text import duration, printable
-from ..hooks import redact
+from ..hooks import worker_secrets
 from ..jobs.listing import find_job
 from ..jobs.services import OperationError
 from .request import VerbRequest, common, request_from
@@ -60,7 +60,8 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     announce_end(status.submitted_at, plan.deadline)
     os.chdir(plan.directory or archive.path)
     shell = next((path for path in ("/bin/bash", "/bin/sh") if os.access(path, os.X_OK)), "sh")
-    os.execve(shell, [shell], {**environment, **redact.load(archive.path), "TERM": os.environ.get("TERM", "dumb")})  # noqa: S606
+    environment |= {**worker_secrets.load(archive.path), "TERM": os.environ.get("TERM", "dumb")}
+    os.execve(shell, [shell], environment)  # noqa: S606
 
 
 def announce_end(submitted_at: float | None, deadline: float | None) -> None:

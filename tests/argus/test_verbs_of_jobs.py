@@ -14,7 +14,7 @@ from fake_ray import FakeRay
 from argus import cli
 from argus.archive.archive import Archive
 from argus.common.findings import WARNING, Finding
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
 from argus.jobs.services import Effect, Services
@@ -161,9 +161,9 @@ def test_only_the_head_of_the_cluster_answers(
 @pytest.mark.parametrize("check", [True, False])
 def test_archives_of_a_cluster_that_is_removed_are_closed(ray: FakeRay, run: Any, tmp_path: Path, check: bool) -> None:
     archive = Archive(tmp_path / "jobs" / "sft-1")
-    redact.store(archive.path, {"KEY": "value"})
+    worker_secrets.store(archive.path, {"KEY": "value"})
     code, answer = run("removal", state="closed", check=check, address="")
     assert (code, answer["changed"], answer["result"]) == (0, True, {"closed": ["sft-1"]})
-    assert (archive.read_status().state, bool(redact.load(archive.path))) == (
+    assert (archive.read_status().state, bool(worker_secrets.load(archive.path))) == (
         ("RUNNING", True) if check else ("STOPPED", False)
     )

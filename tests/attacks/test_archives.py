@@ -29,7 +29,7 @@ from argus.jobs.info import JobInfo
 from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
 from argus.jobs.report import Report, job_report, jobs_report
 from argus.jobs.state import describe
-from argus.launcher.log import total_steps
+from argus.launcher.log_scan import total_steps
 from argus.queue import attempts
 from argus.verbs.fetch import FetchRequest
 from argus.verbs.fetch import fetch as fetch_verb

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from argus.hooks.redact import MASK, MAX_HELD_BYTES, Redactor
+from argus.hooks.redact import MASK, MAX_PENDING_BYTES, Redactor
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 chance = random.Random(3)  # noqa: S311
@@ -63,7 +63,7 @@ def leaks(secret: str, shown: str) -> bool:
 
 def streamed(redactor: Redactor, data: bytes, cuts: list[int]) -> bytes:
     edges = [0, *sorted(cuts), len(data)]
-    return b"".join(redactor.feed(data[a:b]) for a, b in itertools.pairwise(edges)) + redactor.rest()
+    return b"".join(redactor.feed(data[a:b]) for a, b in itertools.pairwise(edges)) + redactor.finish()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -71,7 +71,7 @@ def test_every_secret_in_every_way(way: str) -> None:
     for name, secret in SECRETS.items():
         text = f"before {WAYS[way](secret)} after\n"
         redactor = Redactor([secret])
-        shown = redactor.text(text)
+        shown = redactor.mask_text(text)
         assert not leaks(secret, shown) and MASK in shown, name
         assert shown.startswith("before ") and shown.endswith(" after\n"), name
         data = text.encode()
@@ -84,7 +84,7 @@ def test_every_secret_in_every_way(way: str) -> None:
 def test_base64(encode: Callable[[bytes], bytes], after: str) -> None:
     for name, secret in SECRETS.items():
         encoded = encode((secret.strip() + after).encode()).decode()
-        shown = Redactor([secret]).text(f"Authorization: Bearer {encoded} end")
+        shown = Redactor([secret]).mask_text(f"Authorization: Bearer {encoded} end")
         # What is left are characters that depend on those that follow.
         assert re.fullmatch(r"Authorization: Bearer \[secret\].{0,8} end", shown), name
 
@@ -93,16 +93,16 @@ def test_the_login_of_a_request() -> None:
     """As wandb sends its key: what follows the name changes the base64 of it."""
     for name in ("api", "user", "somebody"):
         login = base64.b64encode(f"{name}:{SECRETS['plain']}".encode()).decode()
-        shown = Redactor([SECRETS["plain"]]).text(f"{{'Authorization': 'Basic {login}'}} Basic understanding")
+        shown = Redactor([SECRETS["plain"]]).mask_text(f"{{'Authorization': 'Basic {login}'}} Basic understanding")
         assert shown == "{'Authorization': 'Basic [secret]'} Basic understanding"
 
 
 def test_lines_of_a_secret_with_something_before_them() -> None:
     lines = "\n".join(f"12:00:01 | {line}" for line in PEM.splitlines())
-    assert Redactor([PEM]).text(lines) == "\n".join(["12:00:01 | [secret]"] * 7)
-    assert Redactor([json.dumps({"key": PEM})]).text(PEM.splitlines()[2]) == "[secret]"
+    assert Redactor([PEM]).mask_text(lines) == "\n".join(["12:00:01 | [secret]"] * 7)
+    assert Redactor([json.dumps({"key": PEM})]).mask_text(PEM.splitlines()[2]) == "[secret]"
     # Short lines occur by chance in any text.
-    assert Redactor(["-----BEGIN-----\nusers:\n"]).text("users: -----BEGIN-----") == "users: [secret]"
+    assert Redactor(["-----BEGIN-----\nusers:\n"]).mask_text("users: -----BEGIN-----") == "users: [secret]"
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -114,19 +114,19 @@ def test_a_text_that_was_cut(name: str) -> None:
         start = secret[:length]
         part = re.split(r"\n|\\.", start)[-1].strip()
         if len(part) >= 8 and start.strip() == start:
-            shown = (redactor.feed(b"tail " + start.encode()) + redactor.rest()).decode()
-            assert not leaks(start, shown[5:]) and not leaks(start, redactor.text("tail " + start)[5:]), length
-    assert redactor.text(SECRETS["plain"]) == (MASK if name == "plain" else SECRETS["plain"])
+            shown = (redactor.feed(b"tail " + start.encode()) + redactor.finish()).decode()
+            assert not leaks(start, shown[5:]) and not leaks(start, redactor.mask_text("tail " + start)[5:]), length
+    assert redactor.mask_text(SECRETS["plain"]) == (MASK if name == "plain" else SECRETS["plain"])
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
     secret = b"hf_AbCdEfGhIjKlMnOp"
-    for before in range(MAX_HELD_BYTES - 30, MAX_HELD_BYTES + 60, 3):
-        data = b"-" * before + secret + b"-" * MAX_HELD_BYTES
+    for before in range(MAX_PENDING_BYTES - 30, MAX_PENDING_BYTES + 60, 3):
+        data = b"-" * before + secret + b"-" * MAX_PENDING_BYTES
         redactor = Redactor([secret.decode()])
-        shown = redactor.feed(data[: MAX_HELD_BYTES + 25]) + redactor.feed(data[MAX_HELD_BYTES + 25 :])
-        assert len(redactor.held) <= MAX_HELD_BYTES
-        assert shown + redactor.rest() == b"-" * before + b"[secret]" + b"-" * MAX_HELD_BYTES
+        shown = redactor.feed(data[: MAX_PENDING_BYTES + 25]) + redactor.feed(data[MAX_PENDING_BYTES + 25 :])
+        assert len(redactor.pending) <= MAX_PENDING_BYTES
+        assert shown + redactor.finish() == b"-" * before + b"[secret]" + b"-" * MAX_PENDING_BYTES
 
 
 def test_nothing_but_secrets_changes() -> None:

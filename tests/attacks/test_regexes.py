@@ -53,10 +53,10 @@ def long_lines(shape: str, length: int, size: int) -> str:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern[:40])
 def test_rules_on_the_longest_lines(rule: Rule) -> None:
     """Lines of this length remain when longer ones have lost their middle."""
-    for shape in shapes(rule.pattern + rule.below):
+    for shape in shapes(rule.pattern + rule.frame):
         text = long_lines(shape, output.MAX_LINE_CHARS, 2 * output.MAX_LINE_CHARS)
-        text = f'  File "x", line 1\n{text}' if rule.below else text
-        assert seconds(lambda text=text: list(diagnosis.matches(rule, text))) < 0.1, shape
+        text = f'  File "x", line 1\n{text}' if rule.frame else text
+        assert seconds(lambda text=text: list(diagnosis.rule_matches(rule, text))) < 0.1, shape
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,6 @@ def test_what_searches_in_logs_is_linear(place: str) -> None:
 def test_redaction(shape: str) -> None:
     redactor = redact.Redactor(["hf_AbCdEfGhIjKl", "-" * 40, "\\" * 20 + "x"])
     data = (shape * (MIB // len(shape))).encode()
-    assert seconds(lambda: redactor.text(data.decode())) < 5
+    assert seconds(lambda: redactor.mask_text(data.decode())) < 5
     pieces = [data[start : start + (1 << 16)] for start in range(0, MIB, 1 << 16)]
     assert seconds(lambda: [redactor.feed(piece) for piece in pieces]) < 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults import left_by, sft
 from system import Submit, playbook
 
-from argus.launcher.log import MAX_PARTS, PART_BYTES
+from argus.launcher.driver_log import MAX_PARTS, PART_BYTES
 
 ROWS = 3 * 128
 

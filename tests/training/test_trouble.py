@@ -96,7 +96,7 @@ def test_grpo_resumes_after_a_node_was_lost(submit: Submit) -> None:
         **{"trainer.max_actor_ckpt_to_keep": 1, "trainer.max_critic_ckpt_to_keep": 1},
     }
     job = submit("grpo", resources={"nnodes": 2, "gpus_per_node": 1}, retries=2, trainer_overrides=settings)
-    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER_FILE
     until(lambda: tracker.exists() and len(list(metrics_of(job.archive))) >= 3, "a checkpoint, and a step after it")
     driver = job.archive.read_status().driver["host"]
     with killed(next(node for node in NODES[1:] if node != driver)):
@@ -145,7 +145,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
     job = submit(
         "sft", launcher="torchrun", resources={"nnodes": 2, "gpus_per_node": 1}, retries=2, trainer_overrides=ENDLESS
     )
-    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER_FILE
     until(tracker.exists, "a checkpoint")
     ranks = {node: ranks_of(job, node) for node in NODES}
     assert {node: len(processes) for node, processes in ranks.items()} == dict(zip(NODES, (0, 1, 1), strict=True))
@@ -377,7 +377,7 @@ def submitted_and_followed(directory: Path, **changes: Any) -> tuple[Job, subpro
 def test_a_job_trains_on_without_its_head_and_ends_with_its_cluster(tmp_path: Path) -> None:
     """The last test, because it leaves no cluster."""
     job, following, shown = submitted_and_followed(tmp_path, retries=1, secrets=["CANARY_API_KEY"])
-    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER
+    tracker = job.archive.path / "checkpoints" / checkpoints.TRACKER_FILE
     until(tracker.exists, "a checkpoint")
     # Ray reads its token at its start: a new one would end the job.
     refused = playbook("cluster_up", check=False, rotate_token=True)

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from argus.archive import metrics
-from argus.archive.job_warnings import ExceptionCount, LogSummary, MetricsSummary, Settings, WarningInputs, all_warnings
+from argus.archive.job_warnings import all_warnings
+from argus.archive.warning_inputs import ExceptionCount, LogSummary, MetricsSummary, Settings, WarningInputs
 from argus.io.output import MAX_REASON_CHARS
 
 GRPO = Settings.of(
     [
-        "data.train_batch_size=8",
-        "actor_rollout_ref.rollout.n=4",
-        "data.max_prompt_length=64",
-        "data.max_response_length=32",
-        "trainer.save_freq=2",
-        "trainer.test_freq=-1",
+        *("data.train_batch_size=8", "actor_rollout_ref.rollout.n=4", "data.max_prompt_length=64"),
+        *("data.max_response_length=32", "trainer.save_freq=2", "trainer.test_freq=-1"),
     ]
 )
 NAN = float("nan")
@@ -28,14 +25,14 @@ NAN = float("nan")
 def summary_of(*steps: Mapping[str, Any], first: int = 1) -> MetricsSummary:
     summary = MetricsSummary()
     for number, data in enumerate(steps, first):
-        step = metrics.step_of(json.dumps({"step": number, "data": data}).encode() + b"\n")
+        step = metrics.parse_step(json.dumps({"step": number, "data": data}).encode() + b"\n")
         assert step
         summary.add(step)
     return summary
 
 
 def kinds(settings: Settings, summary: MetricsSummary, over: bool = True, **more: Any) -> list[str]:
-    return [warning.kind for warning in all_warnings(WarningInputs(settings, summary, over=over, **more))]
+    return [warning.kind for warning in all_warnings(WarningInputs(settings, summary, has_succeeded=over, **more))]
 
 
 def text(settings: Settings, summary: MetricsSummary, **logged: Any) -> str:
@@ -60,19 +57,18 @@ def test_a_healthy_job_has_no_warnings() -> None:
         }
         for step in range(1, 7)
     ]
-    assert kinds(GRPO, summary_of(*steps), saved=(4, 6)) == []
-    assert kinds(GRPO, MetricsSummary()) == []
+    assert kinds(GRPO, summary_of(*steps), saved_steps=(4, 6)) == kinds(GRPO, MetricsSummary()) == []
 
 
 def test_rewards_that_raise() -> None:
     raised = ExceptionCount(11, "ValueError: no\n  answer (/private/user/code/r.py, line 7)")
     steps = summary_of(*[{"actor/lr": 1.0}] * 10)
     # More than there are: those of a validation are among them.
-    assert "11 samples" in text(Settings(samples_of_step=1), steps, rollout=raised)
-    (warning,) = all_warnings(WarningInputs(Settings(samples_of_step=32), steps, LogSummary(reward=raised)))
+    assert "11 samples" in text(Settings(samples_per_step=1), steps, rollout_exceptions=raised)
+    (warning,) = all_warnings(WarningInputs(Settings(samples_per_step=32), steps, LogSummary(reward_exceptions=raised)))
     assert (warning.kind, warning.count, warning.of) == ("reward_raises", 11, 320)
     assert "ValueError: no answer (/private/user/code/r.py, line 7)" in warning.text
-    assert len(text(Settings(), steps, reward=ExceptionCount(1, "x" * 1000))) == MAX_REASON_CHARS
+    assert len(text(Settings(), steps, reward_exceptions=ExceptionCount(1, "x" * 1000))) == MAX_REASON_CHARS
 
 
 ALWAYS = {"critic/score/mean": 0.5, "critic/score/min": 0.5, "critic/score/max": 0.5}
@@ -142,10 +138,10 @@ def test_validation_loss_that_is_not_a_number(value: float | None) -> None:
 
 def test_prompts_that_were_cut_or_dropped() -> None:
     steps = summary_of(*[{"prompt_length/min": 64.0, "prompt_length/max": 64.0}] * 10)
-    assert "320 of 320" in text(Settings(max_prompt_length=64, samples_of_step=32), steps, cut=320, longest=70)
-    assert kinds(Settings(max_prompt_length=64), steps) == ["prompts_cut"]
-    assert kinds(Settings(max_prompt_length=65), steps) == []
-    assert "28 of 144" in text(Settings(), MetricsSummary(), dropped=28, rows=144)
+    cut = {"cut_prompt_count": 320, "longest_cut_prompt_tokens": 70}
+    assert "320 of 320" in text(Settings(max_prompt_length=64, samples_per_step=32), steps, **cut)
+    assert [kinds(Settings(max_prompt_length=limit), steps) for limit in (64, 65)] == [["prompts_cut"], []]
+    assert "28 of 144" in text(Settings(), MetricsSummary(), dropped_row_count=28, row_count=144)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +158,8 @@ def test_prompts_that_were_cut_or_dropped() -> None:
 )
 def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...], over: bool, is_warned: bool) -> None:
     steps = summary_of(*[LR] * (last - first + 1), first=first)
-    assert kinds(Settings(save_freq=2), steps, over, saved=saved) == ["no_checkpoint"] * is_warned
-    assert kinds(Settings(save_freq=-1), steps, over, saved=saved) == []
+    assert kinds(Settings(save_freq=2), steps, over, saved_steps=saved) == ["no_checkpoint"] * is_warned
+    assert kinds(Settings(save_freq=-1), steps, over, saved_steps=saved) == []
 
 
 @pytest.mark.parametrize(
@@ -181,5 +177,6 @@ def test_checkpoints_that_were_due(first: int, last: int, saved: tuple[int, ...]
 def test_room_for_the_next_checkpoint(
     freq: int, kept: int | None, saved: tuple[int, ...], free: int, over: bool, is_warned: bool
 ) -> None:
-    space = {"saved": saved, "saved_bytes": 10, "free_bytes": free}
-    assert kinds(Settings(save_freq=freq, kept=kept), summary_of(LR), over, **space) == ["no_space"] * is_warned
+    settings = Settings(save_freq=freq, max_checkpoints=kept)
+    space = {"saved_steps": saved, "checkpoint_bytes": 10, "free_bytes": free}
+    assert kinds(settings, summary_of(LR), over, **space) == ["no_space"] * is_warned

@@ -14,7 +14,7 @@ from argus.hooks.redact import Redactor
 
 
 def mask(text: str) -> str:
-    return Redactor(["a-canary-value"]).text(text)
+    return Redactor(["a-canary-value"]).mask_text(text)
 
 
 def write(archive: Archive, step: int, scores: Sequence[object], kind: str = "rollouts", **texts: Any) -> None:

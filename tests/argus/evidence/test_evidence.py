@@ -14,7 +14,7 @@ from fake_ray import answered
 from argus.archive.archive import Archive
 from argus.evidence import evidence, node
 from argus.evidence.evidence import Moment
-from argus.hooks import redact
+from argus.hooks import redact, worker_secrets
 
 LISTS = ("nodes", "actors", "tasks", "placement_groups")
 HEAD_FILES = ["ray_job_list.json", *(f"ray_list_{name}.json" for name in LISTS)]
@@ -108,7 +108,7 @@ def files(archive: Archive) -> list[str]:
 
 
 def test_evidence_of_the_head(archive: Archive) -> None:
-    redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(archive.path, {"HF_TOKEN": "hf_secret"})
     entries = evidence.collect(archive, Moment("periodic"))
     texts = {entry["file"].partition("-periodic-")[2]: (archive.path / entry["file"]).read_text() for entry in entries}
     assert list(texts) == [name + (".error" if name == "ray_list_tasks.json" else "") for name in HEAD_FILES]

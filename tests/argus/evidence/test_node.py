@@ -16,7 +16,7 @@ import pytest
 from argus.archive.archive import JOB_VARIABLE
 from argus.evidence import node
 from argus.evidence.node import Process
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.io.control_group import oom_kills
 
 SLEEP = "import time; print('ready', flush=True); time.sleep(60)"
@@ -103,7 +103,7 @@ LOGS = {
 def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "jobs" / job
     archive.mkdir(parents=True)
-    redact.store(archive, {"MY_KEY": "hf_secret"})
+    worker_secrets.store(archive, {"MY_KEY": "hf_secret"})
     logs = tmp_path / "logs"
     logs.mkdir()
     for name, text in LOGS.items():

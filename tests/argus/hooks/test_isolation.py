@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from argus.hooks import isolation, redact
-from argus.hooks.isolation import CONTROLLER, FOREIGN
+from argus.hooks import isolation, worker_secrets
+from argus.hooks.isolation import CONTROLLER_NAME, FOREIGN_ACTOR_TEXT
 
 OWN, OTHER = "02000000", "01000000"
 
@@ -45,7 +45,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ray:
     actor.ActorClass = type("ActorClass", (ActorClass,), {"options": ActorClass.options})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ray", module)
     monkeypatch.setitem(sys.modules, "ray.actor", actor)
-    monkeypatch.setenv(redact.ARCHIVE, str(tmp_path / "jobs" / "grpo-2"))
+    monkeypatch.setenv(worker_secrets.ARCHIVE_VARIABLE, str(tmp_path / "jobs" / "grpo-2"))
     return module
 
 
@@ -56,34 +56,34 @@ def options(**arguments: Any) -> Any:
 def test_the_queue_is_created_and_found_in_a_namespace_of_the_job(ray: Ray) -> None:
     # A worker process runs the hook before it knows its job.
     ray.job_id = ""
-    isolation.isolate()
+    isolation.isolate_transfer_queue()
     ray.job_id = OWN
-    assert options(name=CONTROLLER, namespace="transfer_queue") == {
-        "name": CONTROLLER,
+    assert options(name=CONTROLLER_NAME, namespace="transfer_queue") == {
+        "name": CONTROLLER_NAME,
         "namespace": f"transfer_queue-{OWN}",
     }
     # The queue of another job has the name that all jobs would use.
-    ray.named[CONTROLLER, "transfer_queue"] = OTHER
+    ray.named[CONTROLLER_NAME, "transfer_queue"] = OTHER
     with pytest.raises(ValueError, match="no actor TransferQueueController in transfer_queue-02000000"):
-        ray.get_actor(CONTROLLER, namespace="transfer_queue")
-    ray.named[CONTROLLER, f"transfer_queue-{OWN}"] = OWN
-    assert ray.get_actor(CONTROLLER, namespace="transfer_queue")._actor_id.job_id.hex() == OWN
-    assert ray.get_actor(CONTROLLER, "transfer_queue")
+        ray.get_actor(CONTROLLER_NAME, namespace="transfer_queue")
+    ray.named[CONTROLLER_NAME, f"transfer_queue-{OWN}"] = OWN
+    assert ray.get_actor(CONTROLLER_NAME, namespace="transfer_queue")._actor_id.job_id.hex() == OWN
+    assert ray.get_actor(CONTROLLER_NAME, "transfer_queue")
 
 
-@pytest.mark.parametrize("name", [CONTROLLER, "RayObjectRefStorage"])
+@pytest.mark.parametrize("name", [CONTROLLER_NAME, "RayObjectRefStorage"])
 def test_an_actor_of_another_job_is_refused(ray: Ray, name: str) -> None:
-    isolation.isolate()
+    isolation.isolate_transfer_queue()
     ray.named[name, f"transfer_queue-{OWN}"] = OTHER
-    with pytest.raises(RuntimeError, match=f"{name} {FOREIGN}: .*{OTHER}"):
+    with pytest.raises(RuntimeError, match=f"{name} {FOREIGN_ACTOR_TEXT}: .*{OTHER}"):
         ray.get_actor(name, namespace="transfer_queue")
 
 
 @pytest.mark.parametrize("namespace", [None, "", "mine", "transfer_queue_of_mine"])
 def test_other_actors_stay_as_they_are(ray: Ray, namespace: str | None) -> None:
-    isolation.isolate()
-    ray.named[CONTROLLER, namespace] = OTHER
-    assert ray.get_actor(CONTROLLER, namespace)
+    isolation.isolate_transfer_queue()
+    ray.named[CONTROLLER_NAME, namespace] = OTHER
+    assert ray.get_actor(CONTROLLER_NAME, namespace)
     assert options(namespace=namespace, num_cpus=1) == {"namespace": namespace, "num_cpus": 1}
     assert options(num_cpus=1) == {"num_cpus": 1}
 

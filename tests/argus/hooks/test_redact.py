@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.hooks import redact
+from argus.hooks import redact, worker_secrets
 from argus.hooks.redact import Redactor
 
 
@@ -26,39 +26,39 @@ def archive(tmp_path: Path) -> Path:
 def test_only_the_nodes_user_can_read_them(archive: Path, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        redact.store(archive, {"HF_TOKEN": "hf_größe"})
+        worker_secrets.store(archive, {"HF_TOKEN": "hf_größe"})
     finally:
         os.umask(before)
     file = tmp_path / "jobs" / ".secrets" / "sft-1.json"
-    assert redact.secrets_file(archive) == file
+    assert worker_secrets.secrets_path(archive) == file
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert redact.load(archive) == {"HF_TOKEN": "hf_größe"}
-    redact.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
-    redact.forget(archive)
-    assert redact.load(archive) == {}
+    assert worker_secrets.load(archive) == {"HF_TOKEN": "hf_größe"}
+    worker_secrets.store(archive.with_name("sft-2"), {"HF_TOKEN": "hf_other"})
+    worker_secrets.forget(archive)
+    assert worker_secrets.load(archive) == {}
     assert [path.name for path in file.parent.iterdir()] == ["sft-2.json"]
 
 
 @pytest.mark.parametrize("kind", ["hard link", "link", "fifo"])
 def test_what_a_job_left_in_place_of_the_file_is_replaced(archive: Path, tmp_path: Path, kind: str) -> None:
-    file, elsewhere = redact.secrets_file(archive), tmp_path / "elsewhere"
+    file, elsewhere = worker_secrets.secrets_path(archive), tmp_path / "elsewhere"
     file.parent.mkdir(mode=0o700)
     elsewhere.write_text("{}")
     if kind == "fifo":
         os.mkfifo(file)
     else:
         (os.link if kind == "hard link" else os.symlink)(elsewhere, file)
-    redact.store(archive, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(archive, {"HF_TOKEN": "hf_secret"})
     state = file.lstat()
     assert (stat.S_ISREG(state.st_mode), stat.S_IMODE(state.st_mode), state.st_nlink) == (True, 0o600, 1)
-    assert redact.load(archive) == {"HF_TOKEN": "hf_secret"}
+    assert worker_secrets.load(archive) == {"HF_TOKEN": "hf_secret"}
     assert elsewhere.read_text() == "{}"
 
 
 def test_short_values_are_too_common_to_be_secret() -> None:
     redactor = Redactor(["abc", "", "1"])
-    assert (redactor.text("abc 1"), redactor.feed(b"abc 1"), redactor.rest()) == ("abc 1", b"abc 1", b"")
+    assert (redactor.mask_text("abc 1"), redactor.feed(b"abc 1"), redactor.finish()) == ("abc 1", b"abc 1", b"")
 
 
 def test_any_stream_in_any_pieces() -> None:
@@ -69,8 +69,8 @@ def test_any_stream_in_any_pieces() -> None:
         cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 8)))
         redactor = Redactor(secrets)
         shown = b"".join(redactor.feed(data[start:end]) for start, end in itertools.pairwise([0, *cuts, len(data)]))
-        shown += redactor.rest()
-        assert shown == Redactor(secrets).text(data.decode()).encode(), (secrets, data, cuts)
+        shown += redactor.finish()
+        assert shown == Redactor(secrets).mask_text(data.decode()).encode(), (secrets, data, cuts)
         for secret in secrets:
             assert secret.encode() not in shown
 
@@ -85,7 +85,7 @@ def test_an_environment_without_secrets() -> None:
         "TOKENIZERS_PARALLELISM": "true",
         "NOTE": "it is hf_secret",
     }
-    kept = redact.environment(variables, Redactor(["hf_secret"]))
+    kept = redact.masked_environment(variables, Redactor(["hf_secret"]))
     masked = dict.fromkeys(("HF_TOKEN", "WANDB_API_KEY", "RAY_AUTH_TOKEN"), redact.MASK)
     assert kept == {**variables, **masked, "NOTE": "it is [secret]"}
 
@@ -94,8 +94,8 @@ KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-
 EVERY_WAY = """
 import os, sys
 from argus.io.reading import UnreadableError
-from argus.hooks.redact import enter_worker
-enter_worker()
+from argus.hooks.worker_secrets import provide_secrets
+provide_secrets()
 key = os.environ["KEY"]
 print(key[:4], key[4:], sep="")
 print(repr(dict(os.environ)))
@@ -109,10 +109,10 @@ sys.stdout.write("\\nend " + key[:12])
 
 
 def test_a_worker_masks_every_way_to_write(archive: Path) -> None:
-    redact.store(archive, {"KEY": KEY})
+    worker_secrets.store(archive, {"KEY": KEY})
     done = subprocess.run(
         [sys.executable, "-c", EVERY_WAY],
-        env={**os.environ, redact.ARCHIVE: str(archive)},
+        env={**os.environ, worker_secrets.ARCHIVE_VARIABLE: str(archive)},
         capture_output=True,
         text=True,
         check=True,

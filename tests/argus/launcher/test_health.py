@@ -9,8 +9,8 @@ import pytest
 from archive_files import lines_of
 
 from argus.archive.archive import Archive
-from argus.launcher.log import Phase
-from argus.launcher.watch import WRITE_INTERVAL_SECONDS, Health
+from argus.archive.status import Phase
+from argus.launcher.health import WRITE_INTERVAL_SECONDS, Health
 
 CUT = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating.\n"
 
@@ -50,7 +50,7 @@ def test_a_new_warning_is_written_at_once_and_new_numbers_later(archive: Archive
     health.look(1001.0 + WRITE_INTERVAL_SECONDS)
     assert archive.read_status().warnings[0].count == 2
     log(archive, CUT)
-    health.finish(over=True)
+    health.finish(has_succeeded=True)
     assert archive.read_status().warnings[0].count == 3
     assert (archive.read_status().state, archive.read_status().workload) == ("RUNNING", "grpo")
     kinds = [event["about"] for event in lines_of(archive, "events.jsonl") if event["event"] == "WARNING"]
@@ -66,10 +66,10 @@ def test_a_full_disk_is_told_before_the_next_save(archive: Archive, monkeypatch:
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 999)
     health.look(1000.0)
     assert warning_kinds(archive) == ["no_space"]
-    assert not health.has_space()
+    assert not health.has_space_for_checkpoint()
     monkeypatch.setattr(Health, "free_bytes", lambda _self: 1000)
     health.look(1001.0)
-    assert warning_kinds(archive) == [] and health.has_space()
+    assert warning_kinds(archive) == [] and health.has_space_for_checkpoint()
 
 
 def test_the_phases_are_timed(archive: Archive) -> None:

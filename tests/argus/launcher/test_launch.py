@@ -19,8 +19,8 @@ from real_processes import alive, until
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.hooks import redact
-from argus.launcher import log
+from argus.hooks import worker_secrets
+from argus.launcher import driver_log
 from argus.launcher.launch import Launcher
 from argus.queue import attempts
 
@@ -113,7 +113,7 @@ def test_the_checkpoints_of_earlier_attempts_count(job: Setup) -> None:
 
 def test_a_key_of_several_lines_is_in_no_log(job: Setup) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+q/hkiG9w\nAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----\n"
-    redact.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
+    worker_secrets.store(job.archive.path, {"KEY": key, "JSON": json.dumps({"key": key})})
     code, output = job.run("environment")
     assert code == 4
     assert job.log() == output
@@ -156,7 +156,7 @@ def test_stop_ends_the_trainer_and_all_its_children(job: Setup) -> None:
 
 
 def test_a_trainer_that_ignores_sigterm_is_killed(job: Setup) -> None:
-    job.change("SIGTERM_GRACE_SECONDS", 0.5)
+    job.change("SIGTERM_GRACE_SECONDS", 0.5, "program_runner")
     process = job.start("deaf")
     until(lambda: "deaf\n" in job.log().splitlines(keepends=True) and "child\n" in job.log())
     stop(process)
@@ -238,7 +238,7 @@ def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:
 
 def test_a_process_that_has_left_does_not_hold_the_job(job: Setup) -> None:
     """In a session of its own it cannot be found, and it keeps the trainer's output open."""
-    job.change("OUTPUT_DRAIN_TIMEOUT_SECONDS", 0.5)
+    job.change("OUTPUT_DRAIN_TIMEOUT_SECONDS", 0.5, "program_runner")
     process = job.start("detaches")
     try:
         until(lambda: job.archive.status_json().get("state") == "SUCCEEDED")
@@ -255,5 +255,5 @@ def test_an_archive_that_cannot_be_written_does_not_hide_the_failure(job: Setup)
     (job.archive.path / "status.json").mkdir()
     (job.cwd / "go").touch()
     output, _errors = process.communicate(timeout=30)
-    end = log.parse_end_line(output.decode())
+    end = driver_log.parse_end_line(output.decode())
     assert process.returncode == 3 and end and end.kind == "config"

@@ -10,13 +10,13 @@ from fake_ray import FakeClock
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.launcher import log
-from argus.launcher.log import DriverLog, total_steps
+from argus.launcher import driver_log
+from argus.launcher.log_scan import total_steps
 
 
 def write(archive: Archive, numbers: Iterable[int]) -> None:
     """One line of five bytes in each part."""
-    made = DriverLog(archive.driver_log, part_bytes=5)
+    made = driver_log.DriverLog(archive.driver_log, part_bytes=5)
     for number in numbers:
         made.write(f"{number:04}\n".encode())
 
@@ -27,7 +27,7 @@ def test_the_first_part_and_the_newest_are_kept(archive: Archive, lines: int) ->
     for numbers in (range(1, lines // 2 + 1), range(lines // 2 + 1, lines + 1)):
         write(archive, numbers)
     kept = [int(path.read_text()) for path in archive.log_parts().values()]
-    assert kept == [1, *range(max(2, lines - log.MAX_PARTS + 1), lines + 1)]
+    assert kept == [1, *range(max(2, lines - driver_log.MAX_PARTS + 1), lines + 1)]
 
 
 def test_the_end_of_the_log_reaches_over_its_parts(archive: Archive) -> None:
@@ -58,15 +58,15 @@ class Disk:
 
 
 def test_a_disk_that_takes_a_part_gets_the_rest_later(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "TAIL_BYTES", 10)
-    made, disk = DriverLog(archive.driver_log), Disk(3)
+    monkeypatch.setattr(driver_log, "TAIL_BYTES", 10)
+    made, disk = driver_log.DriverLog(archive.driver_log), Disk(3)
     made.file.close()
     made.file = disk  # type: ignore[assignment]
     made.write(b"0123456")
     assert (disk.content, made.flush_pending()) == (b"012", 4)
     # What left the memory before it was written is lost.
     made.write(b"789abcd")
-    assert (made.flush_pending(), made.text()) == (11, "456789abcd")
+    assert (made.flush_pending(), made.tail_text()) == (11, "456789abcd")
     disk.space = 100
     assert made.flush_pending() == 0
     made.write(b"e")
@@ -75,7 +75,7 @@ def test_a_disk_that_takes_a_part_gets_the_rest_later(archive: Archive, monkeypa
 
 def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> None:
     assert total_steps(archive) is None
-    made = DriverLog(archive.driver_log, part_bytes=30)
+    made = driver_log.DriverLog(archive.driver_log, part_bytes=30)
     made.write(b"Total training steps: 435\n")
     made.write(b"Total training steps: 7, said by a model\n")
     assert len(archive.log_parts().values()) == 2
@@ -83,7 +83,7 @@ def test_the_number_of_steps_is_read_from_the_first_part(archive: Archive) -> No
 
 
 @pytest.mark.parametrize(
-    ("stopped_at", "until"), [(float("inf"), log.RECORD_TIMEOUT_SECONDS), (9.0, 9.0 + log.STOP_RECORD_TIMEOUT_SECONDS)]
+    ("stopped_at", "until"), [(1e9, driver_log.RECORD_TIMEOUT_SECONDS), (9, 9 + driver_log.STOP_RECORD_TIMEOUT_SECONDS)]
 )
 def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: float, until: float) -> None:
     clock, tried = FakeClock(), [0.0]
@@ -93,14 +93,14 @@ def test_it_is_tried_again_for_minutes_and_after_a_stop_for_seconds(stopped_at: 
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        log.retry_write(full, lambda: clock.now >= stopped_at, clock)
-    assert until <= tried[-1] <= until + log.RETRY_INTERVAL_SECONDS
+        driver_log.retry_write(full, lambda: clock.now >= stopped_at, clock)
+    assert until <= tried[-1] <= until + driver_log.RETRY_INTERVAL_SECONDS
 
 
 def test_a_failure_is_told_in_rays_log() -> None:
     failure = failures.Failure(failures.FailureKind.GPU_OOM, "GPU 0 ran out of memory", ("a line…",), "Use more.")
-    line = log.format_end_line(failure)
-    assert log.parse_end_line(f"the last lines:\nstep:1\n{line}\n") == failure
-    for message in ("", f"{log.END_PREFIX}{'[' * 100_000}", f'{log.END_PREFIX}{{"kind": 7}}', f"x{line}"):
-        assert log.parse_end_line(message) is None
-    assert log.parse_end_line(line + "\nx" * log.MAX_MESSAGE_LINES) is None
+    line = driver_log.format_end_line(failure)
+    assert driver_log.parse_end_line(f"the last lines:\nstep:1\n{line}\n") == failure
+    for message in ("", f"{driver_log.END_PREFIX}{'[' * 100_000}", f'{driver_log.END_PREFIX}{{"kind": 7}}', f"x{line}"):
+        assert driver_log.parse_end_line(message) is None
+    assert driver_log.parse_end_line(line + "\nx" * driver_log.MAX_MESSAGE_LINES) is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from argus.archive.archive import Archive
-from argus.archive.job_warnings import ExceptionCount, LogSummary
-from argus.launcher.log import LogFollower, LogScan, Phase
+from argus.archive.warning_inputs import ExceptionCount, LogSummary
+from argus.launcher.log_scan import LogFollower, LogScan, Phase
 
 LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "
 OTHER = "\x1b[36m(AgentLoopWorkerTQ pid=7)\x1b[0m "
@@ -45,16 +45,17 @@ def of(process: str, lines: list[str]) -> list[str]:
 
 
 def test_rewards_that_raise_are_counted_with_their_line() -> None:
-    lines = [*of(LOOP, REWARD), *of(LOOP, REWARD), LOOP + "more"]
-    assert scanned(*lines).summary == LogSummary(reward=ExceptionCount(2, CAUSE))
+    assert scanned(*of(LOOP, REWARD * 2), LOOP + "more").summary == LogSummary(
+        reward_exceptions=ExceptionCount(2, CAUSE)
+    )
     dead = ExceptionCount(1, "RuntimeError: the engine is dead (/opt/vllm/engine.py, line 9)")
-    assert scanned(*of(LOOP, ENGINE)).summary == LogSummary(rollout=dead)
+    assert scanned(*of(LOOP, ENGINE)).summary == LogSummary(rollout_exceptions=dead)
     # Lines that Ray repeats count.
     repeated = f"{OTHER}{FAILED} [repeated 5x across cluster]"
-    assert scanned(*of(LOOP, REWARD), repeated).summary == LogSummary(reward=ExceptionCount(6, CAUSE))
+    assert scanned(*of(LOOP, REWARD), repeated).summary == LogSummary(reward_exceptions=ExceptionCount(6, CAUSE))
     cut = "Prompt of 70 tokens exceeds rollout.prompt_length=64; left-truncating."
     lines = [f"{LOOP}WARNING:2026:{cut}", f"{LOOP}{cut.replace('70', '68')} [repeated 9x across cluster]"]
-    assert scanned(*lines).summary == LogSummary(cut=10, longest=70)
+    assert scanned(*lines).summary == LogSummary(cut_prompt_count=10, longest_cut_prompt_tokens=70)
 
 
 def test_a_log_in_any_pieces_shows_the_same() -> None:
@@ -66,19 +67,20 @@ def test_a_log_in_any_pieces_shows_the_same() -> None:
         for begin in range(0, len(data), size):
             scan.feed(data[begin : begin + size])
         scan.finish()
-        assert (scan.summary.reward, scan.summary.rollout.count) == (ExceptionCount(2, CAUSE), 1)
+        assert (scan.summary.reward_exceptions, scan.summary.rollout_exceptions.count) == (ExceptionCount(2, CAUSE), 1)
 
 
 def test_rewards_that_a_manager_of_verl_replaces_by_zero() -> None:
     failed = "Reward computation failed for data_source=a: 'x': no. Response preview: 12..."
     timed_out = "Reward computation timed out after 300s for data_source=a. Response preview: 12..."
-    assert scanned(failed, timed_out).summary == LogSummary(reward=ExceptionCount(2, "'x': no"))
-    assert scanned(timed_out).summary == LogSummary(reward=ExceptionCount(1, "it timed out after 300s"))
+    assert scanned(failed, timed_out).summary == LogSummary(reward_exceptions=ExceptionCount(2, "'x': no"))
+    assert scanned(timed_out).summary == LogSummary(reward_exceptions=ExceptionCount(1, "it timed out after 300s"))
 
 
 def test_rows_that_were_dropped() -> None:
     selected = ["dataset len: 128", "selected 50 random samples out of 128", "filter dataset len: 49"]
-    assert scanned(*selected, "dataset len: 16", "filter dataset len: 16").summary == LogSummary(dropped=1, rows=66)
+    summary = scanned(*selected, "dataset len: 16", "filter dataset len: 16").summary
+    assert summary == LogSummary(dropped_row_count=1, row_count=66)
     assert scanned("dataset len: 128").summary == LogSummary()
 
 

@@ -9,6 +9,7 @@ import pytest
 from launcher_job import CODE_ID, Setup
 
 from argus.launcher.launch import Launcher
+from argus.launcher.program_runner import precheck_problem
 
 
 @pytest.fixture
@@ -20,7 +21,8 @@ def precheck(job: Setup, **env: str) -> str:
     """The problem that the launcher finds before it starts the trainer."""
     job.write_plan("ok")
     launcher = Launcher(job.archive)
-    return launcher.precheck({"PATH": str(job.path), "PYTHONPATH": str(job.code_path), **env})
+    environment = {"PATH": str(job.path), "PYTHONPATH": str(job.code_path), **env}
+    return precheck_problem(launcher.plan, environment, launcher.output.print_line)
 
 
 def test_a_job_with_a_problem_is_not_started(job: Setup) -> None:
@@ -30,8 +32,7 @@ def test_a_job_with_a_problem_is_not_started(job: Setup) -> None:
     assert (code, status["state"], status["failure"]["kind"]) == (65, "FAILED", "import")
     assert "overrides" not in output, "the trainer was started"
     assert "'verl-0.9.0', not 'verl-0.9.1'" in status["reason"]
-    assert output == job.log() and status["reason"] in output
-    assert job.has_ended()
+    assert output == job.log() and status["reason"] in output and job.has_ended()
 
 
 def test_verl_from_elsewhere_on_pythonpath(job: Setup, tmp_path: Path) -> None:
@@ -53,9 +54,8 @@ def test_what_is_no_marker(job: Setup, content: bytes | None) -> None:
 
 
 def test_a_marker_is_not_run(job: Setup, tmp_path: Path) -> None:
-    (job.code_path / "mvp_marker.py").write_text(
-        f"# {CODE_ID}\nMARKER = '{CODE_ID}'  # the id\nopen({str(tmp_path / 'ran')!r}, 'w')\n"
-    )
+    text = f"# {CODE_ID}\nMARKER = '{CODE_ID}'  # the id\nopen({str(tmp_path / 'ran')!r}, 'w')\n"
+    (job.code_path / "mvp_marker.py").write_text(text)
     # Nor does it matter what the image prints when Python starts.
     (job.code_path / "sitecustomize.py").write_text('print("Welcome to this image")\n')
     assert precheck(job) == ""

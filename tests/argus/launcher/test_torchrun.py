@@ -11,7 +11,7 @@ import pytest
 from launcher_job import Setup
 from real_processes import alive, until
 
-from argus.hooks import redact
+from argus.hooks import redact, worker_secrets
 from argus.hooks.redact import Redactor
 from argus.launcher import torchrun
 
@@ -55,7 +55,7 @@ def run(job: Setup, mode: str, verb: str, *arguments: str, **env: str) -> tuple[
 
 
 def test_secrets_are_masked_in_the_output_of_a_rank(job: Setup) -> None:
-    redact.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(job.archive.path, {"HF_TOKEN": "hf_secret"})
     # A later attempt resumes.
     job.archive.write_json("config/attempt-2.json", {"overrides": ["mode=secret", "resumed=1"]})
     code, output = run(job, "fail", "rank", "2", RANK="0", HF_TOKEN="hf_secret")

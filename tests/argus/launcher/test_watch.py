@@ -10,7 +10,8 @@ from archive_files import lines_of
 
 from argus.archive.archive import Archive
 from argus.archive.plan import Plan
-from argus.launcher.watch import EVIDENCE_TIMEOUT_SECONDS, Health, Watch
+from argus.launcher.health import Health
+from argus.launcher.watch import EVIDENCE_TIMEOUT_SECONDS, Watch
 
 
 class Runner:
@@ -42,9 +43,8 @@ def watch_of(archive: Archive, plan: Plan, attempt: int, runner: Runner, steps: 
     """steps: how many the attempt has done, at the time 1000."""
     watch = Watch(archive, plan, attempt, runner, Health(archive, plan.overrides, attempt))  # type: ignore[arg-type]
     if steps:
-        archive.metrics_file(attempt).write_text(
-            "".join(f'{{"step": {n}, "data": {{}}}}\n' for n in range(1, steps + 1))
-        )
+        lines = [f'{{"step": {n}, "data": {{}}}}\n' for n in range(1, steps + 1)]
+        archive.metrics_file(attempt).write_text("".join(lines))
         watch.check(1000.0, lambda: 1000.0)
     return watch
 

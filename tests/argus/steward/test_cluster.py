@@ -20,7 +20,7 @@ from program import write_program
 from real_processes import until
 
 from argus.archive.archive import Archive
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE, steward_runs
 from argus.steward import cluster
@@ -137,11 +137,11 @@ def test_a_submission_that_was_interrupted_is_closed_and_its_secrets_are_removed
 ) -> None:
     monkeypatch.setenv(REGISTRY_VARIABLE, str(here.registry.path))
     archive = here.job("one", None)
-    redact.store(archive.path, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(archive.path, {"HF_TOKEN": "hf_secret"})
     look_after(here.registry, "one", threading.Event())
     status = archive.read_status()
     assert (status.state, bool(status.closed_at)) == ("FAILED", True)
-    assert not redact.secrets_file(archive.path).exists()
+    assert not worker_secrets.secrets_path(archive.path).exists()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from argus.archive import failures
 from argus.archive.plan import Plan
 from argus.archive.status import Status
 from argus.io.schema import parse
-from argus.launcher import log
+from argus.launcher import driver_log
 from argus.ray.api import JobRecord
 from argus.steward.decisions import (
     DEADLINE_GRACE_SECONDS,
@@ -41,7 +41,7 @@ Traceback (most recent call last):
 OSError: [Errno 30] Read-only file system: 'status.json'
 """
 FULL = failures.failure("disk_full", "No space left on device: 'model.pt'")
-TOLD = JobRecord("FAILED", message=f"it ended\n{log.format_end_line(FULL)}\n", driver_exit_code=1)
+TOLD = JobRecord("FAILED", message=f"it ended\n{driver_log.format_end_line(FULL)}\n", driver_exit_code=1)
 ENDED = JobRecord("FAILED", message="it ended", driver_node_id="w0")
 
 

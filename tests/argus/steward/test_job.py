@@ -11,7 +11,7 @@ from steward_scene import Scene
 
 from argus.archive import failures
 from argus.archive.archive import Archive
-from argus.hooks import redact
+from argus.hooks import worker_secrets
 from argus.queue import attempts
 from argus.queue.queue import WaitingJob
 from argus.queue.room import Demand
@@ -30,7 +30,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
     """From its queue over a failure to its success, as a whole."""
-    redact.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
+    worker_secrets.store(scene.archive.path, {"HF_TOKEN": "hf_secret"})
     scene.head.workers = []
     scene.state("QUEUED", queued_at=scene.clock.now)
     scene.runner.effects["submit"] = lambda: scene.running(int(str(scene.runner.calls[-1][1])))
@@ -47,12 +47,12 @@ def test_the_life_of_a_job_with_two_attempts(scene: Scene) -> None:
         assert not scene.step(after=2)
     scene.head.records["one~2"]["status"] = "SUCCEEDED"
     attempts.record_end(scene.archive, "SUCCEEDED", None)  # type: ignore[arg-type]
-    assert redact.load(scene.archive.path)
+    assert worker_secrets.load(scene.archive.path)
     assert scene.step(after=2)
     assert scene.verbs() == ["submit 1", "evidence start", "end", "submit 2", "evidence start", "end"]
     assert scene.head.requests[-1] == "one~2"
     assert scene.events() == ["QUEUED", "RUNNING", "RETRYING", "RUNNING", "SUCCEEDED", "CLOSED"]
-    assert redact.load(scene.archive.path) == {}
+    assert worker_secrets.load(scene.archive.path) == {}
     assert not (scene.archive.path / "steward.json").exists()
     assert scene.archive.read_status().closed_at
 
