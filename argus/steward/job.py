@@ -36,7 +36,7 @@ from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
 from .attempt_checks import AttemptChecks
-from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, View, decide
+from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, Observations, decide
 from .notify import Notifier, notifications
 
 # The intervals of asking the head; the archive is read more often.
@@ -65,7 +65,7 @@ Look = Callable[[RayHead, float], RoomSnapshot]
 
 
 @dataclass
-class Observations:
+class AttemptMemory:
     """The steward's memory of the current attempt between its steps."""
 
     # Whether Ray has ever listed the attempt.
@@ -138,7 +138,7 @@ class Steward:
         # A running attempt was listed by Ray before the head was restarted.
         status = archive.read_status()
         running = status.state is JobState.RUNNING
-        self.observed = Observations(is_listed=running)
+        self.observed = AttemptMemory(is_listed=running)
         self.next_stop = self.next_admission = self.next_measured = 0.0
         # The last heartbeat of the previous steward, until it is known whether the head ended with it.
         earlier = archive.steward_heartbeat()
@@ -154,7 +154,7 @@ class Steward:
         self.children: list[subprocess.Popen[bytes]] = []
         # The names of all nodes that the head has known, by Ray's ids.
         self.nodes: dict[str, str] = {}
-        self.actions: dict[ActionKind, Callable[[View, Failure | None], None]] = {
+        self.actions: dict[ActionKind, Callable[[Observations, Failure | None], None]] = {
             ActionKind.WAIT: self.collect_evidence,
             ActionKind.SUBMIT: self.submit,
             ActionKind.CANCEL: self.cancel,
@@ -202,13 +202,13 @@ class Steward:
         """Observe the job once and act on it; True at its end."""
         heartbeat = {"time": self.clock.time(), "host": node_name(), "cluster": cluster_name(), "pid": os.getpid()}
         self.archive.write_heartbeat(STEWARD_HEARTBEAT, **heartbeat, **self.heartbeat_details())
-        view = self.observe()
-        self.state = view.status.state
-        action: Action = decide(view)
-        for notification in notifications(self.archive.submission_id, view, self.archive.heartbeat(), self.away_for):
+        seen = self.observe()
+        self.state = seen.status.state
+        action: Action = decide(seen)
+        for notification in notifications(self.archive.submission_id, seen, self.archive.heartbeat(), self.away_for):
             self.notifier.notify(notification)
         self.away_for = None
-        self.actions[action.kind](view, action.failure)
+        self.actions[action.kind](seen, action.failure)
         return action.kind is ActionKind.FINISH
 
     def heartbeat_details(self) -> dict[str, object]:
@@ -219,7 +219,7 @@ class Steward:
 
     # --- Observing ---------------------------------------------------------------------------------------------------
 
-    def observe(self) -> View:
+    def observe(self) -> Observations:
         moment = self.clock.time()
         report = None
         with contextlib.suppress(RayApiError, KeyError, TypeError):
@@ -235,7 +235,7 @@ class Steward:
             observed.beat, observed.heartbeat_seen_at = beat, moment
         # The launcher may have recorded the end while Ray was asked.
         status = self.archive.read_status()
-        return View(
+        return Observations(
             now=moment,
             status=status,
             plan=self.plan,
@@ -383,14 +383,14 @@ class Steward:
 
     # --- Acting ------------------------------------------------------------------------------------------------------
 
-    def collect_evidence(self, view: View, _failure: Failure | None) -> None:
+    def collect_evidence(self, seen: Observations, _failure: Failure | None) -> None:
         """Evidence of the attempt's start and at regular intervals, while there is nothing else to do."""
-        attempt = view.status.attempt
-        if view.status.state is JobState.RUNNING and self.started_evidence < attempt:
+        attempt = seen.status.attempt
+        if seen.status.state is JobState.RUNNING and self.started_evidence < attempt:
             self.started_evidence = attempt
             self.start_evidence(Moment.START)
-        elif view.now >= self.next_periodic:
-            self.next_periodic = view.now + EVIDENCE_INTERVAL_SECONDS
+        elif seen.now >= self.next_periodic:
+            self.next_periodic = seen.now + EVIDENCE_INTERVAL_SECONDS
             self.start_evidence(Moment.PERIODIC)
 
     def start_evidence(self, moment: Moment) -> None:
@@ -399,31 +399,31 @@ class Steward:
         # Polling reaps ended children.
         self.children = [child for child in [*self.children, process] if child.poll() is None]
 
-    def submit(self, view: View, _failure: Failure | None) -> None:
-        attempt = view.status.attempt + 1 if view.status.state is JobState.RETRYING else 1
+    def submit(self, seen: Observations, _failure: Failure | None) -> None:
+        attempt = seen.status.attempt + 1 if seen.status.state is JobState.RETRYING else 1
         if attempt > 1:
-            self.leave_out_bad_nodes(view)
+            self.leave_out_bad_nodes(seen)
         # Other jobs may have waited for the same resources; the next step looks again.
         with self.admission():
-            if not self.problem_now(view.status, view.now, self.head.jobs()):
-                self.observed, self.checks = Observations(), AttemptChecks(self.head, self.demand)
+            if not self.problem_now(seen.status, seen.now, self.head.jobs()):
+                self.observed, self.checks = AttemptMemory(), AttemptChecks(self.head, self.demand)
                 self.runner.run_ray_client("submit", attempt)
 
-    def admit(self, view: View, _failure: Failure | None) -> None:
+    def admit(self, seen: Observations, _failure: Failure | None) -> None:
         """Have the job checked again, now that nothing is missing. If that cannot be done, it is tried again."""
-        if view.now >= self.next_admission:
-            self.next_admission = view.now + ADMIT_RETRY_INTERVAL_SECONDS
+        if seen.now >= self.next_admission:
+            self.next_admission = seen.now + ADMIT_RETRY_INTERVAL_SECONDS
             self.runner.admit()
             self.plan = self.archive.plan() or Plan()
             self.demand = Demand.of(self.plan)
 
-    def leave_out_bad_nodes(self, view: View) -> None:
+    def leave_out_bad_nodes(self, seen: Observations) -> None:
         """Let nodes get no new work that were lost under several jobs, or whose GPU failed under the attempt before.
 
         A node stays if this job has no room on the others.
         """
-        nodes = departures.bad_nodes(self.queue.directory, view.now)
-        if faulty := self.node_of_fault(view.status):
+        nodes = departures.bad_nodes(self.queue.directory, seen.now)
+        if faulty := self.node_of_fault(seen.status):
             nodes = {faulty: [self.archive.submission_id], **nodes}
         for name, jobs in nodes.items():
             others = tuple(worker for worker in self.room.workers if worker.name != name)
@@ -447,52 +447,52 @@ class Steward:
                     return str(node["node_name"])
         return ""
 
-    def cancel(self, view: View, failure: Failure | None) -> None:
-        self.runner.run_ray_client("cancel", view.status.attempt)
-        self.fail(view, failure)
+    def cancel(self, seen: Observations, failure: Failure | None) -> None:
+        self.runner.run_ray_client("cancel", seen.status.attempt)
+        self.fail(seen, failure)
 
-    def stop_attempt(self, view: View, failure: Failure | None) -> None:
+    def stop_attempt(self, seen: Observations, failure: Failure | None) -> None:
         """Stop it and write down why. Its launcher records the end; if it cannot, a later step does."""
-        if failure and not view.stop_cause:
+        if failure and not seen.stop_cause:
             attempts.record_stop_cause(self.archive, failure)
-        if view.now >= self.next_stop:
-            self.next_stop = view.now + STOP_RETRY_INTERVAL_SECONDS
-            self.runner.run_ray_client("stop", view.status.attempt)
+        if seen.now >= self.next_stop:
+            self.next_stop = seen.now + STOP_RETRY_INTERVAL_SECONDS
+            self.runner.run_ray_client("stop", seen.status.attempt)
 
-    def fail(self, view: View, failure: Failure | None) -> None:
+    def fail(self, seen: Observations, failure: Failure | None) -> None:
         """Record the end of an attempt whose launcher cannot."""
         stopped = failure and failure.kind is FailureKind.STOPPED
-        self.record_end(view, JobState.STOPPED if stopped else JobState.FAILED, failure)
+        self.record_end(seen, JobState.STOPPED if stopped else JobState.FAILED, failure)
 
-    def succeed(self, view: View, _failure: Failure | None) -> None:
-        self.record_end(view, JobState.SUCCEEDED, None)
+    def succeed(self, seen: Observations, _failure: Failure | None) -> None:
+        self.record_end(seen, JobState.SUCCEEDED, None)
 
-    def record_end(self, view: View, state: JobState, failure: Failure | None) -> None:
+    def record_end(self, seen: Observations, state: JobState, failure: Failure | None) -> None:
         attempts.record_end(
             self.archive,
             state,
             failure,
-            now=view.now,
+            now=seen.now,
             steps=self.archive.last_step(),
-            attempt_steps=attempts.steps_done(self.archive, view.status.attempt),
+            attempt_steps=attempts.steps_done(self.archive, seen.status.attempt),
         )
 
-    def clean_up(self, view: View, _failure: Failure | None) -> None:
+    def clean_up(self, seen: Observations, _failure: Failure | None) -> None:
         """Collect the attempt's last evidence, and leave nothing of it on any node."""
-        self.cleaned_up = view.status.attempt
+        self.cleaned_up = seen.status.attempt
         attempts.name_nodes(self.archive, self.nodes)
-        if node := departures.removed_under(self.ray_id(view.status), self.registry):
+        if node := departures.removed_under(self.ray_id(seen.status), self.registry):
             attempts.explain_removal(self.archive, node)
-        elif view.status.failure and view.status.failure.kind is FailureKind.NODE_LOST:
+        elif seen.status.failure and seen.status.failure.kind is FailureKind.NODE_LOST:
             for lost in self.observed.lost_nodes:
-                departures.remember_loss(self.queue.directory, lost, self.archive.submission_id, view.now)
-        self.wait_for_ray(view.status)
+                departures.remember_loss(self.queue.directory, lost, self.archive.submission_id, seen.now)
+        self.wait_for_ray(seen.status)
         self.runner.run("end", seconds=CLEAN_UP_TIMEOUT_SECONDS)
 
-    def finish(self, view: View, failure: Failure | None) -> None:
-        self.clean_up(view, failure)
+    def finish(self, seen: Observations, failure: Failure | None) -> None:
+        self.clean_up(seen, failure)
         self.notifier.finish()
-        attempts.close_if_ended(self.archive, str(view.status.state))
+        attempts.close_if_ended(self.archive, str(seen.status.state))
 
     def wait_for_ray(self, status: Status) -> None:
         """Wait until Ray has noticed the end as well: the launcher itself is a process of the job."""
