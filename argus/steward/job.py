@@ -214,7 +214,7 @@ class Steward:
     def heartbeat_details(self) -> dict[str, object]:
         """What the job waits for, with its place in the queue, or the dead engine and driver address of its attempt."""
         if self.state not in WAITING:
-            return {"notice": self.checks.notice, "engine": self.checks.engine, "address": self.address}
+            return {"notice": self.checks.notice, "engine": self.checks.dead_server, "address": self.address}
         return {"notice": self.turn.notice, "place": self.turn.place}
 
     # --- Observing ---------------------------------------------------------------------------------------------------
