@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus steward: looks after all jobs of a head. The head's start command runs it beside Ray, and restarts it."""
+"""argus steward: looks after all jobs of a head. The head's start command runs it beside Ray, and restarts it.
+
+Each job has a thread (`job.py`), so that a hanging shared root or call of Ray delays that job only. All state is in
+the registry, in archives and in Ray, so the process can be killed at any moment. When another version of the program
+becomes current, the process ends between two steps, and the head starts the new version, which goes on.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import http
 import importlib
 import os
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,9 +23,8 @@ from typing import Any, Generic, TypeVar
 from ..archive import failures
 from ..archive.archive import Archive
 from ..archive.failures import FailureKind
-from ..archive.program import CURRENT_LINK, Program, spawn, wait
+from ..archive.program import CURRENT_LINK, Program
 from ..archive.status import JobState
-from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
 from ..evidence import node
 from ..evidence.hardware import SAMPLE_INTERVAL_SECONDS
@@ -31,54 +33,16 @@ from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
 from ..ray.admission import one_at_a_time, steward_lock
-from ..ray.api import RayApiError, RayHead, local_head
+from ..ray.api import RayApiError, RayHead
+from .background import recover_jobs, update_pages
 from .job import STEP_INTERVAL_SECONDS, Steward, nodes_summary
 
-# The steward has the pages of jobs written by a process of its own, which needs more time and memory than it.
-
-# The interval between writing the pages of all jobs, and the maximum share of time for it.
-PAGES_INTERVAL_SECONDS, MAX_PAGES_SHARE = 60.0, 0.1
-# The time until a job that has ended has its last page.
-LAST_PAGES_INTERVAL_SECONDS = 2.0
-# The time after which a shared root counts as hanging.
-PAGES_TIMEOUT_SECONDS = 1800.0
-
-
-def update_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
-    """Have the pages of jobs written, until the event is set. jobs: the ids of those that are looked after now."""
-    earlier: set[str] = set()
-    due = time.monotonic() + PAGES_INTERVAL_SECONDS
-    while not leaving.wait(LAST_PAGES_INTERVAL_SECONDS):
-        current, begin = set(jobs()), time.monotonic()
-        job_ids = current | earlier if begin >= due else earlier - current
-        earlier = current
-        if job_ids:
-            write_pages(sorted(job_ids))
-        if begin >= due:
-            due = begin + max(PAGES_INTERVAL_SECONDS, (time.monotonic() - begin) / MAX_PAGES_SHARE)
-
-
-def write_pages(jobs: Sequence[str]) -> None:
-    try:
-        command = [sys.executable, Program.of_this_process().path, "pages", *jobs]
-        wait(spawn(command, sys.stderr.fileno()), PAGES_TIMEOUT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
-
-
-# Each job has a thread, so that a hanging shared root or call of Ray delays that job only. All state is in the
-# registry, in archives and in Ray, so the steward can be killed at any moment. When another version of the program
-# becomes current, this one ends between two steps, and the next one goes on.
-
-# The interval of reading the registry; a submitted job has a steward this soon.
+# The interval of reading the registry: a submitted job has its thread this soon.
 POLL_INTERVAL_SECONDS = 0.5
-# The pause after an archive could not be read.
+# The pause after an error, such as an archive that cannot be read.
 RETRY_SECONDS = 10.0
-# The time that running steps get before a new version takes over.
+# The time that running steps get to end before a new version takes over.
 HANDOVER_TIMEOUT_SECONDS = 30.0
-
-# The interval of calling Ray's job manager until it answers.
-MANAGER_CALL_INTERVAL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
 LookAfter = Callable[[Registry, str, threading.Event], None]
@@ -86,29 +50,35 @@ Value = TypeVar("Value")
 
 
 class CachedCall(Generic[Value]):
-    """Caches the result or error of a call of Ray for all jobs, because dozens of callers would overload Ray."""
+    """A call of Ray whose answer or error all jobs share for some seconds: dozens of callers would overload Ray.
+
+    call: gets the head and the time.
+    """
 
     def __init__(self, call: Callable[[RayHead, float], Value], seconds: float) -> None:
         self.call, self.seconds = call, seconds
         self.lock = threading.Lock()
-        self.until = 0.0
+        self.valid_until = 0.0
         self.answer: Value | RayApiError = RayApiError("")
 
     def __call__(self, head: RayHead, now: float) -> Value:
         with self.lock:
-            if time.monotonic() > self.until:
+            if time.monotonic() > self.valid_until:
                 try:
                     self.answer = self.call(head, now)
                 except (RayApiError, KeyError, TypeError) as error:
                     self.answer = RayApiError(str(error))
-                self.until = time.monotonic() + self.seconds
+                self.valid_until = time.monotonic() + self.seconds
             if isinstance(self.answer, RayApiError):
                 raise self.answer
             return self.answer
 
 
 def look_after(registry: Registry, submission_id: str, leaving: threading.Event, **shared: Any) -> None:
-    """Look after a job to the end of its archive, and retry after errors. shared: arguments that all stewards share."""
+    """Look after a job until its archive is closed, and retry after errors.
+
+    leaving: set when this process is to end. shared: the arguments that the stewards of all jobs share.
+    """
     problem = ""
     while not leaving.is_set():
         try:
@@ -121,7 +91,7 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
                 Steward(archive, leaving=leaving.is_set, notify=job.notify, limits=job.limits, **shared).run()
             return
         except Exception as error:
-            # Jobs can put anything into their archives, and a shared root comes back.
+            # A job can put anything into its archive, and a shared root that hangs may come back.
             if str(error) != problem:
                 problem = str(error)
                 print(f"{submission_id}: {problem}; tried again every {RETRY_SECONDS:g} s", file=sys.stderr, flush=True)
@@ -133,29 +103,13 @@ def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextMan
     if not has_status(archive):
         with admission():
             if not has_status(archive):
-                # It may have secrets already. The steward closes it.
+                # The archive may have secrets, which the steward removes when it closes the archive.
                 interrupted = failures.failure(FailureKind.UNKNOWN, "its submission was interrupted")
                 attempts.record_end(archive, JobState.FAILED, interrupted)
 
 
 def has_status(archive: Archive) -> bool:
     return exists(archive.path / "status.json")
-
-
-def recover_jobs(leaving: threading.Event) -> None:
-    """Make Ray's manager of jobs look after the jobs of an earlier start of the head: it is made by a first request.
-
-    Without one, a job whose driver died while the head was gone is RUNNING for ever.
-    """
-    address = os.environ.get(AGENT_API, "")
-    while address and not leaving.is_set():
-        try:
-            local_head(address).get("/api/job_agent/jobs/none/logs")
-        except RayApiError as error:
-            # It knows no such job.
-            if error.status == http.HTTPStatus.NOT_FOUND:
-                return
-        leaving.wait(MANAGER_CALL_INTERVAL_SECONDS)
 
 
 class ClusterSteward:
@@ -170,7 +124,7 @@ class ClusterSteward:
         self.leaving = threading.Event()
         # The threads of all jobs that this process has seen; a job that has ended needs no new one.
         self.threads: dict[str, threading.Thread] = {}
-        # Their archives: the registry is asked once for each.
+        # The archives of these jobs by id, each read from the registry once.
         self.paths: dict[str, str] = {}
 
     def run(self) -> None:
@@ -182,7 +136,7 @@ class ClusterSteward:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def jobs(self) -> list[str]:
+    def job_ids(self) -> list[str]:
         """The ids of the jobs that are looked after now."""
         return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
 
@@ -195,8 +149,9 @@ class ClusterSteward:
         return [*map(Archive, self.paths.values())]
 
     def start_missing(self) -> None:
+        """Start a thread for each registered job that has none."""
         registered = self.registry.ids()
-        # The id of an archive that was removed may be given again.
+        # The id of a job whose archive was removed may be used for another job.
         for name in self.threads.keys() - set(registered):
             if not self.threads[name].is_alive():
                 del self.threads[name]
@@ -209,24 +164,24 @@ class ClusterSteward:
 
 
 def main() -> None:
-    """Look after the jobs of this head. One process does at a time: a second one waits for the end of the first."""
-    # For all that is written to archives.
+    """Look after the jobs of this head. A second process waits until the first one has ended."""
+    # The mask for everything that this process writes into archives.
     os.umask(node.UMASK)
     program = Program.of_this_process()
     current = Path(program.path).with_name(CURRENT_LINK)
 
     def is_current() -> bool:
-        # Also while the link is replaced, or where there is none.
+        # The link is missing for a moment while it is replaced, and in some installations always.
         return not current.exists() or os.path.realpath(current) == program.path
 
     registry = Registry()
     with steward_lock(registry.path):
         steward = ClusterSteward(registry, is_current)
-        for beside in (recover_jobs, functools.partial(update_pages, steward.jobs)):
-            threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
-        # An image without the library has jobs nevertheless.
+        for work in (recover_jobs, functools.partial(update_pages, steward.job_ids)):
+            threading.Thread(target=work, args=(steward.leaving,), daemon=True).start()
+        # An image without prometheus_client has no server, but its jobs are looked after.
         with contextlib.suppress(ImportError):
             importlib.import_module(f"{__package__}.web").serve(steward.archives)
         steward.run()
-        # Threads that hang do not end.
+        # Not sys.exit: the threads that hang would keep the process.
         os._exit(0)
