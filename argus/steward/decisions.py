@@ -16,13 +16,13 @@ from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status
 from ..io.output import last_lines
 from ..launcher import diagnosis, log
-from ..ray import departures
+from ..ray import health_check
 from ..ray.api import JobRecord
 
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 DEFAULT_RESOURCE_WAIT_SECONDS = 86_400.0
 # The wait for Ray to report a lost node. A trainer does not fail at once when one of its nodes becomes unreachable.
-NODE_LOSS_DETECTION_SECONDS = departures.DEATH_NOTICE_SECONDS
+NODE_LOSS_DETECTION_SECONDS = health_check.DEATH_NOTICE_SECONDS
 # Ray lists a job within a second of its submission.
 SUBMISSION_VISIBLE_SECONDS = 60.0
 # If the API answers but no longer lists a job, the head was restarted without its state.

@@ -481,7 +481,7 @@ class Steward:
         """Collect the attempt's last evidence, and leave nothing of it on any node."""
         self.cleaned_up = seen.status.attempt
         attempts.name_nodes(self.archive, self.nodes)
-        if node := departures.removed_under(self.ray_id(seen.status), self.registry):
+        if node := departures.node_removed_under(self.ray_id(seen.status), self.registry):
             attempts.explain_removal(self.archive, node)
         elif seen.status.failure and seen.status.failure.kind is FailureKind.NODE_LOST:
             for lost in self.observed.lost_nodes:
