@@ -16,7 +16,7 @@ from ..archive.job_warnings import JobWarning, WarningKind
 from ..io.output import one_line
 from ..io.reading import MIB
 from ..io.schema import MalformedError, json_text, parse
-from ..ray.api import ALIVE
+from ..ray.records import ALIVE
 
 FILE = "logs/hardware.jsonl"
 SAMPLE_INTERVAL_SECONDS = 30.0

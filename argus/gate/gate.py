@@ -32,7 +32,8 @@ from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal, soften_unknown_release
 from ..queue.room import UNITS_KEY, Demand, Room, find_placed_ids
-from ..ray.api import RayHead, free_workers
+from ..ray.api import RayHead
+from ..ray.records import free_workers
 from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
 

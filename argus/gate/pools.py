@@ -12,7 +12,7 @@ from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec
 from ..queue.room import Demand, capacity_problem
-from ..ray.api import WorkerCapacity
+from ..ray.records import WorkerCapacity
 
 GPUS = "n_gpus_per_node"
 # The settings without which verl does not make these pools.

@@ -18,7 +18,8 @@ from ..evidence import evidence
 from ..evidence.evidence import Moment
 from ..queue.room import list_active, placement_groups
 from ..ray import departures
-from ..ray.api import ALIVE, RayApiError, RayHead
+from ..ray.api import RayApiError, RayHead
+from ..ray.records import ALIVE
 from ..ray.tasks import NodeRunner, in_thread, last_line
 from .services import OperationError
 

@@ -20,7 +20,8 @@ from ..evidence import hardware
 from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray import cluster_end
-from ..ray.api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
+from ..ray.api import ANSWERS_SLOWLY, RayApiError, RayHead
+from ..ray.records import JobRecord
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left

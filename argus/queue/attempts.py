@@ -18,7 +18,7 @@ from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, r
 from ..hooks import redact
 from ..io.hydra import hydra_value, override_key
 from ..io.reading import UnreadableError
-from ..ray.api import with_names
+from ..ray.records import with_names
 from .room import Demand
 
 # The size of the log's end that is read to find the reason of a failure.

@@ -18,7 +18,8 @@ from ..archive.plan import Plan, Pool
 from ..evidence.evidence import is_of
 from ..io.reading import UnreadableError, parse_json
 from ..io.schema import MalformedError, parse
-from ..ray.api import JobRecord, RayHead, WorkerCapacity
+from ..ray.api import RayHead
+from ..ray.records import JobRecord, WorkerCapacity
 
 # The key of Ray's metadata of a job.
 DEMAND_KEY = "argus_verl_demand"

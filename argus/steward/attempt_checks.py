@@ -19,7 +19,8 @@ from ..hooks.isolation import CONTROLLER
 from ..io.output import one_line
 from ..queue import room
 from ..queue.room import Demand
-from ..ray.api import ALIVE, RayApiError, RayHead
+from ..ray.api import RayApiError, RayHead
+from ..ray.records import ALIVE
 from .placement import actors_notice, find_placement_problem, groups_notice, latest_nodes, pending_groups
 
 # The interval of the checks.

@@ -17,7 +17,7 @@ from ..archive.status import ENDED, WAITING, JobState, Status
 from ..io.output import last_lines
 from ..launcher import diagnosis, log
 from ..ray import health_check
-from ..ray.api import JobRecord
+from ..ray.records import JobRecord
 
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 DEFAULT_RESOURCE_WAIT_SECONDS = 86_400.0

@@ -34,7 +34,8 @@ from ..queue.queue import Queue, Turn, WaitingJob, turn
 from ..queue.room import Demand, Room
 from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
-from ..ray.api import ALIVE, JobRecord, RayApiError, RayHead, local_head, names_of, with_names
+from ..ray.api import RayApiError, RayHead, local_head
+from ..ray.records import ALIVE, JobRecord, names_of, with_names
 from .attempt_checks import AttemptChecks
 from .decisions import END_RECORD_GRACE_SECONDS, Action, ActionKind, HeadReport, Observations, decide
 from .notify import Notifier, notifications

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..io.output import one_line
 from ..queue import room
-from ..ray.api import ALIVE
+from ..ray.records import ALIVE
 from .decisions import DEFAULT_RESOURCE_WAIT_SECONDS
 
 

@@ -20,7 +20,7 @@ from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
 from argus.queue.room import PLACEMENT_GROUPS, Demand, Room
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 
 NOW = 1000.0
 

@@ -15,7 +15,8 @@ from argus.io.schema import parse
 from argus.jobs import state
 from argus.jobs.info import JobInfo
 from argus.jobs.state import describe, merge_states, wait_for_end
-from argus.ray.api import JobRecord, RayHead
+from argus.ray.api import RayHead
+from argus.ray.records import JobRecord
 
 
 def ray(status: str, message: str = "") -> JobRecord:

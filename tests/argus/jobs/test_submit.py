@@ -29,7 +29,7 @@ from argus.jobspec.verl_releases import Profile
 from argus.queue.queue import Queue, WaitingJob
 from argus.queue.room import Demand, Room
 from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"

@@ -12,7 +12,7 @@ import pytest
 from argus.queue import queue
 from argus.queue.queue import Queue, Turn, WaitingJob, read_queue, turn
 from argus.queue.room import Demand, Limit, Room
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0
 

@@ -9,7 +9,7 @@ import pytest
 
 from argus.archive.plan import Plan, Pool
 from argus.queue.room import DEMAND_KEY, UNPLACED_SECONDS, Demand, Limit, Room, capacity_problem, placed_ids, reserve
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0
 

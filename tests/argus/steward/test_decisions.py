@@ -13,7 +13,7 @@ from argus.archive.plan import Plan
 from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.launcher import log
-from argus.ray.api import JobRecord
+from argus.ray.records import JobRecord
 from argus.steward.decisions import (
     DEADLINE_GRACE_SECONDS,
     DEFAULT_RESOURCE_WAIT_SECONDS,

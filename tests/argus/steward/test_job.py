@@ -15,7 +15,7 @@ from argus.hooks import redact
 from argus.queue import attempts
 from argus.queue.queue import WaitingJob
 from argus.queue.room import Demand
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.attempt_checks import CONTROLLER_GONE_SECONDS
 from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEARTBEAT_FRESH_SECONDS
