@@ -31,7 +31,8 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import STAGED_NAME, accelerator_findings, version_findings
 from ..jobspec.verl_releases import EVAL, GRPO, PPO, SFT, profile_of, refusal, soften_unknown_release
-from ..queue.room import UNITS_KEY, Demand, Room, find_placed_ids
+from ..queue.demand import UNITS_KEY, Demand
+from ..queue.room import Room, read_placed_ids
 from ..ray.api import RayHead
 from ..ray.records import free_workers
 from .nodes import Inspection, ask_nodes, refused_defaults
@@ -79,7 +80,7 @@ def examine(
 ) -> GateResult:
     """All problems of a JobSpec without syntax errors. Raises RayApiError if the head does not answer."""
     started = clock()
-    placed = find_placed_ids(head, started)
+    placed = read_placed_ids(head, started)
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
     findings = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]

@@ -11,7 +11,8 @@ from ..checks.common import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec
-from ..queue.room import Demand, capacity_problem
+from ..queue.capacity import capacity_problem
+from ..queue.demand import Demand
 from ..ray.records import WorkerCapacity
 
 GPUS = "n_gpus_per_node"

@@ -16,7 +16,7 @@ from ..archive.archive import Archive
 from ..archive.status import submission_id_of
 from ..evidence import evidence
 from ..evidence.evidence import Moment
-from ..queue.room import list_active, placement_groups
+from ..queue.room import list_active, list_placement_groups
 from ..ray import departures
 from ..ray.api import RayApiError, RayHead
 from ..ray.records import ALIVE
@@ -50,7 +50,7 @@ def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     ]
     used += [
         (bundle.get("node_id"), str(group.get("creator_job_id")))
-        for group in placement_groups(head)
+        for group in list_placement_groups(head)
         if group.get("state") != "REMOVED"
         for bundle in group.get("bundles") or ()
     ]

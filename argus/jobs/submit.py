@@ -28,8 +28,8 @@ from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
+from ..queue.demand import Demand, Limit
 from ..queue.queue import WaitingJob, read_queue, turn
-from ..queue.room import Demand, Limit
 from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .job_files import JobFiles, change_findings, job_files

@@ -19,7 +19,7 @@ from ..hooks import redact
 from ..io.hydra import hydra_value, override_key
 from ..io.reading import UnreadableError
 from ..ray.records import with_names
-from .room import Demand
+from .demand import Demand
 
 # The size of the log's end that is read to find the reason of a failure.
 LOG_TAIL_BYTES = 1 << 20

@@ -22,7 +22,9 @@ from ..evidence.evidence import is_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
-from .room import Demand, Limit, Room, capacity_problem, exclusive_problem, list_active, reserve
+from .capacity import capacity_problem, reserve
+from .demand import Demand, Limit, exclusive_problem
+from .room import Room, list_active
 
 # The file in the registry. No job id begins with a dot.
 QUEUE_FILE = ".queue.json"
@@ -94,7 +96,7 @@ def turn(
 
     if problem := job.problem_beside(jobs) or room.problem(job.submission_id, job.demand, jobs):
         return answer(problem)
-    remaining, starting = room.remaining(jobs), []
+    remaining, starting = room.remaining_workers(jobs), []
     whole = [replace(worker, free_gpus=worker.gpus, free_cpus=worker.cpus) for worker in room.workers]
     for one in before:
         if one.problem_beside(jobs):

@@ -18,7 +18,7 @@ from ..evidence import evidence
 from ..hooks.isolation import CONTROLLER
 from ..io.output import one_line
 from ..queue import room
-from ..queue.room import Demand
+from ..queue.demand import Demand
 from ..ray.api import RayApiError, RayHead
 from ..ray.records import ALIVE
 from .placement import actors_notice, find_placement_problem, groups_notice, latest_nodes, pending_groups
@@ -77,7 +77,7 @@ class AttemptChecks:
                 self.check_transfer_queue(alive_controller_count(actors, job_id), heartbeat, now)
             self.dead_server = find_dead_server(actors)
             pending = [] if heartbeat.step else [actor for actor in actors if actor.get("state") in PENDING_STATES]
-            groups = [] if heartbeat.step else pending_groups(room.placement_groups(self.head), job_id)
+            groups = [] if heartbeat.step else pending_groups(room.list_placement_groups(self.head), job_id)
             problem = find_placement_problem(pending, groups, latest_nodes(nodes, now))
             waits = problem and f"waits in vain: {problem}"
             waits = waits or groups_notice(groups) or actors_notice(pending)

@@ -118,9 +118,11 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        look = CachedCall(room.look, STEP_INTERVAL_SECONDS)
+        read_room = CachedCall(room.read_room, STEP_INTERVAL_SECONDS)
         summary = CachedCall(nodes_summary, SAMPLE_INTERVAL_SECONDS / 2)
-        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
+        self.look_after = job or functools.partial(
+            look_after, queue=Queue(registry.path), read_room=read_room, summary=summary
+        )
         self.leaving = threading.Event()
         # The threads of all jobs that this process has seen; a job that has ended needs no new one.
         self.threads: dict[str, threading.Thread] = {}

@@ -30,8 +30,10 @@ from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
 from ..queue import attempts, room
+from ..queue.capacity import capacity_problem
+from ..queue.demand import Demand, Limit
 from ..queue.queue import Queue, Turn, WaitingJob, turn
-from ..queue.room import Demand, Room
+from ..queue.room import Room
 from ..ray import departures
 from ..ray.admission import one_at_a_time, registry_path
 from ..ray.api import RayApiError, RayHead, local_head
@@ -62,7 +64,7 @@ ADMIT_RETRY_INTERVAL_SECONDS = 60.0
 
 # The free resources and Ray's newer records of jobs, of a head at a moment.
 RoomSnapshot = tuple[Room, Sequence[Mapping[str, Any]]]
-Look = Callable[[RayHead, float], RoomSnapshot]
+ReadRoom = Callable[[RayHead, float], RoomSnapshot]
 
 
 @dataclass
@@ -114,8 +116,8 @@ class Steward:
         leaving: Callable[[], bool] = lambda: False,
         queue: Queue | None = None,
         notify: str = "",
-        limits: tuple[room.Limit, ...] = (),
-        look: Look = room.look,
+        limits: tuple[Limit, ...] = (),
+        read_room: ReadRoom = room.read_room,
         summary: Callable[[RayHead, float], Any] = nodes_summary,
     ) -> None:
         self.archive = archive
@@ -131,7 +133,7 @@ class Steward:
         # The address of the driver's node.
         self.address = ""
         self.limits = limits
-        self.look_at_room, self.summary = look, summary
+        self.read_room, self.summary = read_room, summary
         self.notifier = Notifier(notify, archive, self.queue.directory)
         self.away_for: float | None = None
         self.demand, self.room = Demand.of(self.plan), Room()
@@ -347,7 +349,7 @@ class Steward:
             self.checks.run(job.job_id, heartbeat if is_current else Heartbeat(), nodes, moment)
 
     def capacity_problem(self, status: Status, moment: float) -> str:
-        self.room, jobs = self.look_at_room(self.head, moment)
+        self.room, jobs = self.read_room(self.head, moment)
         self.queue.put(self.in_queue(status, moment))
         return self.problem_now(status, moment, jobs)
 
@@ -428,7 +430,7 @@ class Steward:
             nodes = {faulty: [self.archive.submission_id], **nodes}
         for name, jobs in nodes.items():
             others = tuple(worker for worker in self.room.workers if worker.name != name)
-            if len(others) == len(self.room.workers) or room.capacity_problem(others, self.demand):
+            if len(others) == len(self.room.workers) or capacity_problem(others, self.demand):
                 continue
             (bad,) = set(self.room.workers) - set(others)
             with contextlib.suppress(RayApiError, OSError):

@@ -24,7 +24,7 @@ def actors_notice(actors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def groups_notice(groups: Iterable[Mapping[str, Any]]) -> str:
-    parts = count_texts(resources_text(bundle) for group in groups for bundle in room.bundles(group))
+    parts = count_texts(resources_text(bundle) for group in groups for bundle in room.bundle_resources(group))
     return f"waits for its placement: {parts} are not free together" if parts else ""
 
 
@@ -59,7 +59,7 @@ def find_placement_problem(
 ) -> str:
     """Why one of these pending actors or placement groups can never start, even if all nodes are free, or ""."""
     needs = [(f"actor {actor.get('class_name')}", actor.get("required_resources") or {}) for actor in actors]
-    needs += [(group_name(group), bundle) for group in groups for bundle in room.bundles(group)]
+    needs += [(group_name(group), bundle) for group in groups for bundle in room.bundle_resources(group)]
     problems = [
         f"{who} needs {resources_text(need)} on one node, and {nearest_node_text(nodes, need)}"
         for who, need in needs
@@ -76,7 +76,7 @@ def find_placement_problem(
 
 def infeasible_problem(group: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
     """A text about a placement group that Ray calls infeasible, although a node could hold each of its bundles."""
-    bundles = room.bundles(group)
+    bundles = room.bundle_resources(group)
     total = {name: sum(bundle.get(name, 0) for bundle in bundles) for bundle in bundles for name in bundle}
     needs = f"{group_name(group)} needs {count_texts(map(resources_text, bundles))}"
     where = f"on these {len(nodes)} nodes, with the head; for all on one node ({resources_text(total)})"

@@ -19,7 +19,8 @@ from argus.gate.nodes import Inspection
 from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.plan import Job
 from argus.jobspec.spec import JobSpec
-from argus.queue.room import PLACEMENT_GROUPS, Demand, Room
+from argus.queue.demand import Demand
+from argus.queue.room import PLACEMENT_GROUPS, Room
 from argus.ray.records import WorkerCapacity
 
 NOW = 1000.0

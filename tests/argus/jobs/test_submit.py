@@ -26,8 +26,9 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
+from argus.queue.demand import Demand
 from argus.queue.queue import Queue, WaitingJob
-from argus.queue.room import Demand, Room
+from argus.queue.room import Room
 from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
 from argus.ray.records import WorkerCapacity
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from argus.queue import queue
+from argus.queue.demand import Demand, Limit
 from argus.queue.queue import Queue, Turn, WaitingJob, read_queue, turn
-from argus.queue.room import Demand, Limit, Room
+from argus.queue.room import Room
 from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from argus.archive.plan import Plan, Pool
-from argus.queue.room import DEMAND_KEY, UNPLACED_SECONDS, Demand, Limit, Room, capacity_problem, placed_ids, reserve
+from argus.queue.capacity import capacity_problem, reserve
+from argus.queue.demand import DEMAND_KEY, Demand, Limit
+from argus.queue.room import UNPLACED_SECONDS, Room, placed_ids
 from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0

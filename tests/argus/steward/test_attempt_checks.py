@@ -10,7 +10,7 @@ import pytest
 from steward_scene import HEAD, Head, worker
 
 from argus.archive.archive import Heartbeat
-from argus.queue.room import Demand
+from argus.queue.demand import Demand
 from argus.steward.attempt_checks import (
     ACTOR_PENDING_SECONDS,
     CHECK_INTERVAL_SECONDS,

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job needs of the cluster: its resources, an exclusive service, and the limits that its tags have."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..archive.plan import Plan, Pool
+from ..io.reading import UnreadableError, parse_json
+from ..io.schema import MalformedError, parse
+
+# The key of Ray's metadata of a job.
+DEMAND_KEY = "argus_verl_demand"
+# The key of verl's configuration with the number of TransferQueue's storage units.
+UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The resources that a job needs of the workers, as they are stored in Ray's metadata of its attempts."""
+
+    # The number of workers; 0 if the driver does all the work.
+    nnodes: int = 0
+    # The GPUs and CPUs on each of these workers.
+    gpus: float = 0
+    cpus: float = 0
+    # The CPUs of the driver, and of TransferQueue's controller, each on any worker.
+    driver_cpus: float = 0
+    controller_cpus: float = 0
+    # TransferQueue's storage units. verl pins them to the workers in turn, each with a CPU.
+    storage_units: int = 0
+    # A backend of TransferQueue that can serve only one job of a cluster; "" for most jobs.
+    exclusive: str = ""
+    # The tags by which `job_limits` counts the job.
+    tags: tuple[str, ...] = ()
+    # More workers, beside the first ones.
+    pools: tuple[Pool, ...] = ()
+    # The GPUs of the driver, on the same worker as its CPUs.
+    driver_gpus: float = 0
+
+    @classmethod
+    def of(cls, plan: Plan) -> Demand:
+        return cls(
+            nnodes=plan.nnodes,
+            gpus=plan.gpus_per_node,
+            cpus=plan.cpus_per_node,
+            driver_cpus=plan.entrypoint_num_cpus,
+            driver_gpus=plan.entrypoint_num_gpus,
+            controller_cpus=1 if plan.transfer_queue else 0,
+            storage_units=plan.storage_units,
+            exclusive=plan.exclusive_backend,
+            tags=plan.tags,
+            pools=plan.pools,
+        )
+
+    def to_metadata(self) -> dict[str, str]:
+        return {DEMAND_KEY: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_job(cls, record: Mapping[str, Any]) -> Demand | None:
+        """The demand in Ray's record of a job; None if this collection did not submit it."""
+        try:
+            demand = parse(cls, parse_json(record["metadata"][DEMAND_KEY], DEMAND_KEY))
+        except (KeyError, TypeError, UnreadableError, MalformedError):
+            return None
+        amounts = [amount for pool in demand.all_pools for amount in (pool.nnodes, pool.gpus, pool.cpus)]
+        amounts += [demand.driver_cpus, demand.driver_gpus, demand.controller_cpus, demand.storage_units]
+        return demand if min(amounts) >= 0 else None
+
+    @property
+    def all_pools(self) -> tuple[Pool, ...]:
+        """All groups of equal workers that the job needs; the first one has no name."""
+        if self.is_driver_alone:
+            return (Pool("", 1, self.driver_gpus, self.driver_cpus),)
+        return (Pool("", self.nnodes, self.gpus, self.cpus), *self.pools)
+
+    @property
+    def is_driver_alone(self) -> bool:
+        """Whether the driver does all the work, with its own resources."""
+        return not self.nnodes
+
+    @property
+    def all_gpus(self) -> float:
+        return sum(pool.all_gpus for pool in self.all_pools)
+
+    def units_per_worker(self, worker_count: int) -> int:
+        return math.ceil(self.storage_units / worker_count) if worker_count else 0
+
+    @property
+    def floating_cpus(self) -> tuple[float, ...]:
+        """The CPUs of each process that Ray may place on any worker."""
+        driver_cpus = 0 if self.is_driver_alone else self.driver_cpus
+        return tuple(cpus for cpus in (driver_cpus, self.controller_cpus) if cpus)
+
+
+def exclusive_problem(demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
+    """Why a job cannot start because another one uses its exclusive backend, or "". others: Ray's active jobs."""
+    for job in others:
+        other = Demand.from_job(job)
+        if demand.exclusive and other and other.exclusive == demand.exclusive:
+            return (
+                f"job {job['submission_id']} is active, and TransferQueue's backend {demand.exclusive} serves one job "
+                "per cluster"
+            )
+    return ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The maximum that active jobs with a tag may hold together, an entry of `job_limits`; None for no maximum."""
+
+    tag: str
+    jobs: int | None = None
+    gpus: float | None = None
+
+    @classmethod
+    def of(cls, limits: Mapping[str, Mapping[str, Any]], tags: Iterable[str]) -> tuple[Limit, ...]:
+        """The limits of a job with these tags. limits: by tag, or by the part of a tag before its "="."""
+        return tuple(cls(tag, **limits[key]) for tag in tags for key in (tag, tag.partition("=")[0]) if key in limits)
+
+    def problem(self, demand: Demand, others: Iterable[Mapping[str, Any]]) -> str:
+        """Why a job cannot start beside others, or "". others: Ray's active jobs."""
+        holders = [other for job in others if (other := Demand.from_job(job)) and self.tag in other.tags]
+        if self.jobs is not None and len(holders) >= self.jobs:
+            return f"as many jobs with {self.tag} are active as job_limits allows ({self.jobs})"
+        gpus = sum(other.all_gpus for other in holders)
+        if self.gpus is not None and gpus + demand.all_gpus > self.gpus:
+            text = f"the job needs {demand.all_gpus:g} GPUs, and jobs with {self.tag} hold {gpus:g}"
+            return f"{text} of the {self.gpus:g} that job_limits allows"
+        return ""
