@@ -207,7 +207,7 @@ def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
 
 def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
     """The nodes and processes of a job; empty if the head does not answer."""
-    reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
+    reference = connection.start_on(head, processes_on_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_TIMEOUT_SECONDS)
     return values.get("head") or JobProcesses()
 
@@ -248,11 +248,11 @@ def collect_everywhere(
     processes = processes_of_job(connection, head, archive)
     job_ids = sorted(processes.job_ids)
     job_nodes = processes.driver_nodes | set(processes.pids)
-    started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
+    started = {"the head's API": connection.start_on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in job_nodes:
             directory = f"{prefix}-{name}"
-            started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
+            started[name] = connection.start_on(node_id, node.collect, path, directory, job_ids, since, with_packages)
     values, problems = connection.results(started, NODES_TIMEOUT_SECONDS)
     for node_id in job_nodes - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
@@ -273,7 +273,7 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
     head = head_id(nodes)
     processes = processes_of_job(connection, head, archive)
     started = {
-        entry["NodeName"]: connection.on(
+        entry["NodeName"]: connection.start_on(
             entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
         )
         for entry in nodes

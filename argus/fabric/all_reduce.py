@@ -110,7 +110,7 @@ class WorkerGroups:
     def measure(self, groups: Sequence[Group]) -> list[Bandwidth]:
         """The bandwidth of each group. The groups are disjoint and run at the same time."""
         first = [self._workers[group[0]] for group in groups]
-        ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
+        ports = {worker.name: self._connection.start_on(worker.node_id, free_port, worker.address) for worker in first}
         free_ports, problems = self._connection.results(ports, STEP_TIMEOUT_SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
@@ -163,7 +163,7 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     workers = workers_of(connection.nodes())
     absent = sorted({*expected} - {worker.name for worker in workers})
     # Ray lists a node that hangs as alive, and a placement group would wait for it.
-    probes = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
+    probes = {worker.name: connection.start_on(worker.node_id, free_port, worker.address) for worker in workers}
     if probes:
         # The limit for all answers starts with the first one: on a busy cluster, every node is slow.
         wait(probes.values(), START_TIMEOUT_SECONDS, return_when=FIRST_COMPLETED)

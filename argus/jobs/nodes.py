@@ -20,7 +20,7 @@ from ..queue.room import list_active, list_placement_groups
 from ..ray import departures
 from ..ray.api import RayApiError, RayHead
 from ..ray.records import ALIVE
-from ..ray.tasks import NodeRunner, in_thread, last_line
+from ..ray.tasks import NodeRunner, error_line, start_in_thread
 from .services import OperationError
 
 # Take a node out of Ray: it gets no new work, and is removed when its jobs have ended. Runs on the head.
@@ -135,7 +135,7 @@ EXIT_TIMEOUT_SECONDS = 30
 def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
     """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
     # A disk or a node that hangs does not keep this process from giving an answer.
-    collection = in_thread(evidence.collect, archive, Moment.DEMAND)
+    collection = start_in_thread(evidence.collect, archive, Moment.DEMAND)
     if not wait([collection], timeout).done:
         # It may also keep this process from ending after its answer.
         signal.alarm(EXIT_TIMEOUT_SECONDS)
@@ -146,7 +146,7 @@ def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any
     try:
         entries = collection.result()
     except Exception as error:
-        message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
+        message = f"The evidence of {archive.submission_id} could not be collected: {error_line(error)}"
         raise OperationError(message) from error
     return collection_result(archive, entries)
 

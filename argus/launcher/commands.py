@@ -16,7 +16,7 @@ from ..archive.status import JobState, ray_id
 from ..evidence import evidence, node
 from ..evidence.evidence import Moment
 from ..hooks import redact
-from ..queue import attempts
+from ..queue import attempt_start, attempts
 from ..ray.api import job_client
 from ..ray.tasks import Connection
 from . import torchrun
@@ -60,10 +60,10 @@ def finish_attempt(archive: Archive) -> int:
 def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
-        attempts.prepare_attempt(archive, int(attempt))
+        attempt_start.prepare_attempt(archive, int(attempt))
         for pause in (*RETRY_PAUSES_SECONDS, None):
             try:
-                attempts.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
+                attempt_start.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
                 break
             except Exception:
                 # A busy head must not end a job that has waited for hours.
@@ -79,7 +79,7 @@ def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time
 
 def cancel(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt whose driver has not started."""
-    attempts.cancel_pending(ray_id(archive.submission_id, int(attempt)))
+    attempt_start.cancel_pending(ray_id(archive.submission_id, int(attempt)))
     return 0
 
 

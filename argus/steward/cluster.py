@@ -32,7 +32,7 @@ from ..io.reading import UnreadableError, exists
 from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
-from ..ray.admission import one_at_a_time, steward_lock
+from ..ray.admission import admission_lock, steward_lock
 from ..ray.api import RayApiError, RayHead
 from .background import recover_jobs, update_pages
 from .job import STEP_INTERVAL_SECONDS, Steward, nodes_summary
@@ -98,7 +98,7 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
             leaving.wait(RETRY_SECONDS)
 
 
-def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = one_at_a_time) -> None:
+def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = admission_lock) -> None:
     """Wait for the status of a job that is being submitted; without one, its submission was interrupted."""
     if not has_status(archive):
         with admission():

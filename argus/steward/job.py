@@ -29,13 +29,13 @@ from ..common.identity import cluster_name, node_name
 from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
-from ..queue import attempts, room
+from ..queue import attempt_start, attempts, room
 from ..queue.capacity import capacity_problem
 from ..queue.demand import Demand, Limit
-from ..queue.queue import Queue, Turn, WaitingJob, turn
+from ..queue.queue import Queue, Turn, WaitingJob, find_turn
 from ..queue.room import Room
 from ..ray import departures
-from ..ray.admission import one_at_a_time, registry_path
+from ..ray.admission import admission_lock, registry_path
 from ..ray.api import RayApiError, RayHead, local_head
 from ..ray.records import ALIVE, JobRecord, names_of, with_names
 from .attempt_checks import AttemptChecks
@@ -112,7 +112,7 @@ class Steward:
         head: RayHead | None = None,
         runner: Runner | None = None,
         clock: ModuleType = time,
-        admission: Callable[[], AbstractContextManager[None]] = one_at_a_time,
+        admission: Callable[[], AbstractContextManager[None]] = admission_lock,
         leaving: Callable[[], bool] = lambda: False,
         queue: Queue | None = None,
         notify: str = "",
@@ -250,7 +250,9 @@ class Steward:
             no_step_since=observed.no_step_since,
             dependency_state=self.dependency_state(status),
             unmet_start_condition=self.unmet_start_condition(status) if status.state in WAITING else "",
-            ended_required_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
+            ended_required_server=attempt_start.ended_server(self.archive, self.plan)
+            if status.state in WAITING
+            else "",
             stop_requested=self.archive.stop_requested(),
             stop_cause=attempts.stop_cause(self.archive),
             cleaned_up=self.cleaned_up >= status.attempt,
@@ -369,14 +371,14 @@ class Steward:
     def problem_now(self, status: Status, moment: float, jobs: Sequence[Mapping[str, Any]]) -> str:
         """Why the next attempt cannot start. jobs: Ray's list since its resources were counted."""
         waiting = self.in_queue(status, moment)
-        self.turn = turn(self.queue.jobs(), waiting, self.room, jobs, moment)
+        self.turn = find_turn(self.queue.jobs(), waiting, self.room, jobs, moment)
         return self.turn.problem
 
     def unmet_start_condition(self, status: Status) -> str:
         """The condition for the next attempt other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
-        return attempts.unmet_server_condition(self.archive, self.plan)
+        return attempt_start.unmet_server_condition(self.archive, self.plan)
 
     def dependency_state(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts."""

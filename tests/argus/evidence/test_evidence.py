@@ -72,7 +72,7 @@ class Nodes:
         head = {"NodeID": "n0", "NodeName": "ray-head", "Resources": {"node:__internal_head__": 1.0}}
         return [head, *({"NodeID": f"n{n}", "NodeName": f"worker-{n}", "Resources": {}} for n in (1, 2, 3))]
 
-    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
+    def start_on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
         self.calls.append((node_id, function.__name__, arguments))
         return node_id, lambda: function(*arguments)
 

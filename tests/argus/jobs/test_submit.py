@@ -29,7 +29,7 @@ from argus.jobspec.verl_releases import Profile
 from argus.queue.demand import Demand
 from argus.queue.queue import Queue, WaitingJob
 from argus.queue.room import Room
-from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
+from argus.ray.admission import BusyError, admission_lock, steward_lock, steward_runs
 from argus.ray.records import WorkerCapacity
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
@@ -189,12 +189,12 @@ def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
 
 def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
     def submitted() -> None:
-        with pytest.raises(BusyError), one_at_a_time(head.registry.path, 0):
+        with pytest.raises(BusyError), admission_lock(head.registry.path, 0):
             pytest.fail("another one may submit")
 
     head.ray.on_submit = submitted
     assert head.submit(head.jobspec()).result["state"] == "SUBMITTED"
-    with one_at_a_time(head.registry.path, 0):
+    with admission_lock(head.registry.path, 0):
         pass
 
 
