@@ -170,7 +170,7 @@ def job_info(
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
-        gpu_percent=read_part(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
+        gpu_percent=read_part(lambda: hardware.mean_gpu_percent(archive), None, problems) if running else None,
         address=status.address if running else "",
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,

@@ -13,7 +13,7 @@ from ..archive.archive import Archive
 from ..archive.failures import FailureKind
 from ..archive.program import Program
 from ..archive.status import JobState, ray_id
-from ..evidence import evidence, node
+from ..evidence import evidence, node, sweep
 from ..evidence.evidence import Moment
 from ..hooks import redact
 from ..queue import attempt_start, attempts
@@ -41,7 +41,7 @@ def finish_attempt(archive: Archive) -> int:
     """After an attempt: collect its last evidence, sweep the nodes, and record the swept processes."""
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
-    swept = evidence.sweep(archive, connection)
+    swept = sweep.sweep_job(archive, connection)
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
         samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..evidence.evidence import is_of
+from ..evidence.listings import is_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text

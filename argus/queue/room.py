@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.evidence import is_of
+from ..evidence.listings import is_of
 from ..ray.api import RayHead
 from ..ray.records import JobRecord, WorkerCapacity
 from .capacity import capacity_problem, reserve

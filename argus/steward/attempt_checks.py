@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..archive.archive import Heartbeat
-from ..evidence import evidence
+from ..evidence import listings
 from ..hooks.isolation import CONTROLLER
 from ..io.output import one_line
 from ..queue import room
@@ -72,7 +72,7 @@ class AttemptChecks:
         self.next_check_at = now + CHECK_INTERVAL_SECONDS
         # A request that fails is repeated at the next check.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
-            actors = evidence.actors(self.head, evidence.job_filter(job_id), detail=True)
+            actors = listings.list_actors(self.head, listings.job_filter(job_id), detail=True)
             if self.demand.controller_cpus:
                 self.check_transfer_queue(alive_controller_count(actors, job_id), heartbeat, now)
             self.dead_server = find_dead_server(actors)

@@ -26,7 +26,7 @@ from ..archive.plan import Plan
 from ..archive.program import Runner
 from ..archive.status import ENDED, WAITING, JobState, Status, ray_id
 from ..common.identity import cluster_name, node_name
-from ..evidence import evidence, hardware
+from ..evidence import evidence, hardware, listings
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
 from ..queue import attempt_start, attempts, room
@@ -319,8 +319,8 @@ class Steward:
         dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
-        actors = evidence.actors(self.head, evidence.job_filter(job.job_id), detail=True)
-        dead_nodes = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
+        actors = listings.list_actors(self.head, listings.job_filter(job.job_id), detail=True)
+        dead_nodes = listings.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.observed.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.observed.lost_nodes)
@@ -339,7 +339,7 @@ class Steward:
 
     def has_unscheduled_actor(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and no node has been asked for one."""
-        actors = evidence.actors(self.head, evidence.job_filter(job_id)) if job_id else []
+        actors = listings.list_actors(self.head, listings.job_filter(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
     def check(self, job: JobRecord | None, nodes: Sequence[Mapping[str, Any]], status: Status, moment: float) -> None:
