@@ -84,8 +84,7 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     assert problem(tagged("b", 5, "team=a")) == problem(tagged("b", 8, "team=b")) == ""
     # Its own earlier attempt does not count.
     assert problem(tagged("x", 8, "team=a")) == ""
-    late = replace(tagged("a", 8, "user=ann"), since=NOW - 999, patience=1.0)
-    assert problem(tagged("b", 8), late) == ""
+    assert problem(tagged("b", 8), replace(tagged("a", 8, "user=ann"), since=NOW - 999, patience=1.0)) == ""
 
 
 def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None:

@@ -227,8 +227,7 @@ def test_free_resources_of_workers() -> None:
         # One without new work has no room.
         {**WORKER, "node_id": "d", "draining": True},
     ]
-    usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
-    assert free_workers(nodes, usage) == [
+    assert free_workers(nodes, {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}) == [
         WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
         WorkerCapacity("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
     ]
