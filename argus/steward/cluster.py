@@ -35,7 +35,8 @@ from ..queue.queue import Queue
 from ..ray.admission import admission_lock, steward_lock
 from ..ray.api import RayApiError, RayHead
 from .background import recover_jobs, update_pages
-from .job import STEP_INTERVAL_SECONDS, Steward, nodes_summary
+from .job import STEP_INTERVAL_SECONDS, Steward
+from .observer import nodes_summary
 
 # The interval of reading the registry: a submitted job has its thread this soon.
 POLL_INTERVAL_SECONDS = 0.5

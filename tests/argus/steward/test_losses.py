@@ -17,7 +17,7 @@ from argus.ray import departures
 from argus.ray.records import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEAD_RESTART_GRACE_SECONDS, NODE_LOSS_RECOVERY_SECONDS
-from argus.steward.job import MAX_CLOCK_SKEW_SECONDS
+from argus.steward.observer import MAX_CLOCK_SKEW_SECONDS
 
 
 @pytest.fixture
