@@ -65,12 +65,9 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
 class JobProcesses:
     """The nodes and processes of a job, present and past."""
 
-    # Ray's own ids of the attempts.
-    job_ids: set[str] = field(default_factory=set)
-    # Ray's ids of the nodes on which drivers ran.
-    driver_nodes: set[str] = field(default_factory=set)
-    # The process ids of actors, by Ray's id of the node.
-    pids: dict[str, set[int]] = field(default_factory=dict)
+    job_ids: set[str] = field(default_factory=set)  # Ray's own ids of the attempts
+    driver_nodes: set[str] = field(default_factory=set)  # Ray's ids of the nodes on which drivers ran
+    pids: dict[str, set[int]] = field(default_factory=dict)  # the process ids of actors, by Ray's id of the node
 
 
 def processes_on_head(address: str, submission_id: str) -> JobProcesses:

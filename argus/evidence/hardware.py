@@ -48,30 +48,24 @@ GB = 1e9
 class Gpu:
     """The use of a GPU."""
 
-    # The share of the time in which it worked.
-    percent: float | None = None
+    percent: float | None = None  # the share of the time in which it worked
     # In bytes.
     memory: float | None = None
     memory_total: float | None = None
-    # In watts.
-    power: float | None = None
-    # In degrees Celsius.
-    temperature: float | None = None
+    power: float | None = None  # in watts
+    temperature: float | None = None  # in degrees Celsius
 
 
 @dataclass(frozen=True)
 class Usage:
     """The use of a node. Memory and disk are in bytes."""
 
-    # In percent.
-    cpu: float | None = None
+    cpu: float | None = None  # in percent
     # The memory of the container, if that is limited, or else of the machine.
     memory: float | None = None
     memory_total: float | None = None
-    # Shared memory in use.
-    shm: float | None = None
-    # Free in the file system with Ray's own files.
-    disk_free: float | None = None
+    shm: float | None = None  # shared memory in use
+    disk_free: float | None = None  # free in the file system with Ray's own files
     # By the network, in bytes per second.
     sent: float | None = None
     received: float | None = None
@@ -82,10 +76,8 @@ class Usage:
 class Measurement:
     """The use of a job's nodes at a time."""
 
-    # In seconds since the epoch.
-    time: float
-    # By the name of the node.
-    nodes: Mapping[str, Usage] = field(default_factory=dict)
+    time: float  # in seconds since the epoch
+    nodes: Mapping[str, Usage] = field(default_factory=dict)  # by the name of the node
 
 
 def measure_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:

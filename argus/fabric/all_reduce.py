@@ -42,10 +42,8 @@ class Worker:
     name: str
     node_id: str
     address: str
-    # How many processes of the all-reduce it runs: one for each GPU, or one.
-    processes: int
-    # cpu, or the kind of its GPUs.
-    accelerator: str
+    processes: int  # how many processes of the all-reduce it runs: one for each GPU, or one
+    accelerator: str  # cpu, or the kind of its GPUs
 
 
 class SkippedError(Exception):

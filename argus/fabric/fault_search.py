@@ -36,14 +36,11 @@ Measure = Callable[[Sequence[Group]], Sequence[Bandwidth]]
 class Verdict:
     """The measurements, and the nodes and links at fault."""
 
-    # All nodes together.
-    whole: Bandwidth
+    whole: Bandwidth  # all nodes together
     # Each smaller group, and each node that did not answer as a group of one.
     measured: Mapping[Group, Bandwidth] = field(default_factory=dict)
-    # The nodes that fail, or are slow, with a node that is fine.
-    bad: tuple[str, ...] = ()
-    # The pairs that fail, or are slow, although both nodes are fine with others.
-    links: tuple[Group, ...] = ()
+    bad: tuple[str, ...] = ()  # the nodes that fail, or are slow, with a node that is fine
+    links: tuple[Group, ...] = ()  # the pairs that fail, or are slow, although both nodes are fine with others
     # A group that fails although none of its parts does; empty if a node or a link explains the failure.
     group: Group = ()
     # The median bandwidth of pairs in GB/s; of three pairs, the mean of the slowest and the fastest; 0 without any.

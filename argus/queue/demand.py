@@ -23,24 +23,18 @@ UNITS_KEY = "transfer_queue.backend.SimpleStorage.num_data_storage_units"
 class Demand:
     """The resources that a job needs of the workers, as they are stored in Ray's metadata of its attempts."""
 
-    # The number of workers; 0 if the driver does all the work.
-    nnodes: int = 0
+    nnodes: int = 0  # the number of workers; 0 if the driver does all the work
     # The GPUs and CPUs on each of these workers.
     gpus: float = 0
     cpus: float = 0
     # The CPUs of the driver, and of TransferQueue's controller, each on any worker.
     driver_cpus: float = 0
     controller_cpus: float = 0
-    # TransferQueue's storage units. verl pins them to the workers in turn, each with a CPU.
-    storage_units: int = 0
-    # A backend of TransferQueue that can serve only one job of a cluster; "" for most jobs.
-    exclusive: str = ""
-    # The tags by which `job_limits` counts the job.
-    tags: tuple[str, ...] = ()
-    # More workers, beside the first ones.
-    pools: tuple[Pool, ...] = ()
-    # The GPUs of the driver, on the same worker as its CPUs.
-    driver_gpus: float = 0
+    storage_units: int = 0  # TransferQueue's storage units. verl pins them to the workers in turn, each with a CPU.
+    exclusive: str = ""  # a backend of TransferQueue that can serve only one job of a cluster; "" for most jobs
+    tags: tuple[str, ...] = ()  # the tags by which `job_limits` counts the job
+    pools: tuple[Pool, ...] = ()  # more workers, beside the first ones
+    driver_gpus: float = 0  # the GPUs of the driver, on the same worker as its CPUs
 
     @classmethod
     def of(cls, plan: Plan) -> Demand:

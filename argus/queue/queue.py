@@ -45,14 +45,10 @@ class WaitingJob:
     # Jobs with a higher priority come first.
     priority: int = 0
     submitted_at: float = 0.0
-    # When the job began to wait.
-    since: float = 0.0
-    # For how many seconds others may pass the job; None for ever.
-    patience: float | None = None
-    # What the job waits for, other than resources; "" for nothing.
-    waits_for: str = ""
-    # The limits of its tags.
-    limits: tuple[Limit, ...] = ()
+    since: float = 0.0  # when the job began to wait
+    patience: float | None = None  # for how many seconds others may pass the job; None for ever
+    waits_for: str = ""  # what the job waits for, other than resources; "" for nothing
+    limits: tuple[Limit, ...] = ()  # the limits of its tags
 
     @property
     def order(self) -> tuple[float, float, str]:
@@ -69,12 +65,9 @@ class WaitingJob:
 class Turn:
     """Whether it is a job's turn: it may start if there is no problem."""
 
-    # The place in the queue, from 1; None for a job that waits for something other than resources.
-    place: int | None
-    # Why the job cannot start now, or "".
-    problem: str
-    # The ids of the jobs before it in the queue.
-    before: tuple[str, ...] = field(default=(), compare=False)
+    place: int | None  # the place in the queue, from 1; None for a job that waits for something other than resources
+    problem: str  # why the job cannot start now, or ""
+    before: tuple[str, ...] = field(default=(), compare=False)  # the ids of the jobs before it in the queue
 
     @property
     def notice(self) -> str:

@@ -30,10 +30,8 @@ MIN_LOST_JOBS, LOSS_MEMORY_SECONDS = 2, 86400.0
 class Removal:
     """A node that is removed although jobs use it. Recorded because Ray only reports such a node as lost."""
 
-    # The name of the node.
-    node: str
-    # Ray's ids of the attempts that end with it.
-    attempts: tuple[str, ...]
+    node: str  # the name of the node
+    attempts: tuple[str, ...]  # Ray's ids of the attempts that end with it
 
 
 def remember_loss(directory: str | Path, node: str, submission_id: str, moment: float) -> None:

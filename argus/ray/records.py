@@ -35,20 +35,16 @@ def with_names(text: str, nodes: Mapping[str, str]) -> str:
 class JobRecord:
     """Ray's record of a submitted job, which is one attempt of a job of this collection."""
 
-    # PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED.
-    status: str
+    status: str  # PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED
     # Ray's id of the driver; "" until the driver has started.
     job_id: str = ""
     driver_node_id: str = ""
-    # "" until the driver has connected to Ray.
-    driver_node_ip: str = ""
+    driver_node_ip: str = ""  # "" until the driver has connected to Ray
     # Ray's text on the status; after a failure, with the end of the log.
     message: str = ""
     driver_exit_code: int | None = None
-    # The archive's submission id, with the number of the attempt after the first.
-    submission_id: str = ""
-    # In seconds since the epoch; 0 if unknown.
-    started_at: float = 0.0
+    submission_id: str = ""  # the archive's submission id, with the number of the attempt after the first
+    started_at: float = 0.0  # in seconds since the epoch; 0 if unknown
 
     @property
     def ended(self) -> bool:

@@ -45,22 +45,19 @@ class AttemptChecks:
     head: RayHead
     demand: Demand
 
-    # The results, each "" if there is nothing to report. What is wrong with the attempt's TransferQueue.
+    # The results, each "" if there is nothing to report.
     transfer_queue_problem: str = ""
-    # What the attempt has been waiting for so long that people should know.
-    notice: str = ""
-    # An inference server that died.
-    dead_server: str = ""
+    notice: str = ""  # what the attempt has been waiting for so long that people should know
+    dead_server: str = ""  # an inference server that died
     # Why an actor or a placement group can never start, once that has been so for UNPLACEABLE_SECONDS.
     placement_problem: str = ""
 
-    # What the checks remember. When Ray is asked again.
+    # What the checks remember.
     next_check_at: float = 0.0
     # Since when the TransferQueue has had no controller, and the trainer's step then.
     controller_gone_since: float | None = None
     controller_gone_at_step: int = 0
-    # What the attempt waits for, and since when.
-    waiting: tuple[str, float] = ("", 0.0)
+    waiting: tuple[str, float] = ("", 0.0)  # what the attempt waits for, and since when
 
     def run(self, job_id: str, heartbeat: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
         """Ask Ray and update the results, at most once per CHECK_INTERVAL_SECONDS.

@@ -67,21 +67,15 @@ class ActionKind(StrEnum):
 class HeadReport:
     """What the head reports about a job. Texts are "" if there is nothing to report."""
 
-    # Ray's record of the current attempt; None if Ray does not list it.
-    job: JobRecord | None = None
-    # Ray's id of the head, on which no driver may run.
-    head_node_id: str = ""
-    # Whether the node of the driver is alive; True before the driver has a node.
-    driver_alive: bool = True
+    job: JobRecord | None = None  # Ray's record of the current attempt; None if Ray does not list it
+    head_node_id: str = ""  # Ray's id of the head, on which no driver may run
+    driver_alive: bool = True  # whether the node of the driver is alive; True before the driver has a node
     # The names of nodes that died with processes of the attempt, and what is known about their end.
     lost_node: str = ""
     lost_cause: str = ""
-    # Why the next attempt cannot start now.
-    capacity_problem: str = ""
-    # What is wrong with the attempt's TransferQueue, verl's store for samples.
-    transfer_queue_problem: str = ""
-    # Why no node could ever hold what the attempt waits for.
-    placement_problem: str = ""
+    capacity_problem: str = ""  # why the next attempt cannot start now
+    transfer_queue_problem: str = ""  # what is wrong with the attempt's TransferQueue, verl's store for samples
+    placement_problem: str = ""  # why no node could ever hold what the attempt waits for
 
     @property
     def node_loss_text(self) -> str:
@@ -90,36 +84,25 @@ class HeadReport:
 
 @dataclass(frozen=True)
 class Observations:
-    """What the steward has observed of a job. A moment is in seconds since the epoch, None if it has not come."""
+    """What the steward has observed of a job. A time is in seconds since the epoch, None if it has not come."""
 
     now: float
     # The status as the archive records it.
     status: Status
     plan: Plan
-    # None if the head did not answer.
-    head: HeadReport | None
-    # Since when Ray no longer lists an attempt that it listed before.
-    absent_since: float | None = None
-    # Since when Ray reports that the attempt has ended.
-    ended_since: float | None = None
-    # When the launcher's last heartbeat was first seen.
-    heartbeat_seen_at: float | None = None
+    head: HeadReport | None  # None if the head did not answer
+    absent_since: float | None = None  # since when Ray no longer lists an attempt that it listed before
+    ended_since: float | None = None  # since when Ray reports that the attempt has ended
+    heartbeat_seen_at: float | None = None  # when the launcher's last heartbeat was first seen
     # Since when an actor or driver has been waiting that the restarted head forgot to schedule.
     actor_unscheduled_since: float | None = None
-    # Since when an attempt with a lost node has done no step.
-    no_step_since: float | None = None
-    # The state of the job that has to succeed before this one starts.
-    dependency_state: JobState | None = None
-    # What the job waits for, other than resources, or "".
-    unmet_start_condition: str = ""
-    # A server whose address the job needs, and that has ended, or "".
-    ended_required_server: str = ""
-    # Whether a person or a playbook asked for the job's end.
-    stop_requested: bool = False
-    # Why the current attempt is being stopped from outside.
-    stop_cause: Failure | None = None
-    # Whether the current attempt's last evidence was collected and its nodes were swept.
-    cleaned_up: bool = False
+    no_step_since: float | None = None  # since when an attempt with a lost node has done no step
+    dependency_state: JobState | None = None  # the state of the job that has to succeed before this one starts
+    unmet_start_condition: str = ""  # what the job waits for, other than resources, or ""
+    ended_required_server: str = ""  # a server whose address the job needs, and that has ended, or ""
+    stop_requested: bool = False  # whether a person or a playbook asked for the job's end
+    stop_cause: Failure | None = None  # why the current attempt is being stopped from outside
+    cleaned_up: bool = False  # whether the current attempt's last evidence was collected and its nodes were swept
 
     def elapsed(self, since: float | None) -> float:
         return 0.0 if since is None else self.now - since

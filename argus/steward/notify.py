@@ -37,18 +37,15 @@ MAX_TEXT_CHARS = 500
 class Notification:
     """One event of a job. All fields but the key are sent."""
 
-    # Unique among the events of the job.
-    key: str
+    key: str  # unique among the events of the job
     # ended, retried, stalled, waits or head_returned.
     event: str
     submission_id: str
     cluster: str
     state: str
     attempt: int
-    # The FailureKind of the last failure, or "".
-    kind: str
-    # A sentence for people.
-    text: str
+    kind: str  # the FailureKind of the last failure, or ""
+    text: str  # a sentence for people
 
 
 def notifications(

@@ -44,8 +44,7 @@ class AttemptMemory:
     absent_since: float | None = None
     ended_since: float | None = None
     no_step_since: float | None = None
-    # The trainer's step at no_step_since.
-    last_step_seen: int | None = None
+    last_step_seen: int | None = None  # the trainer's step at no_step_since
     # The names of the lost nodes, and what is known about their end.
     lost_nodes: tuple[str, ...] = ()
     lost_cause: str = ""
