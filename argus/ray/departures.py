@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the head remembers of nodes that leave: which were lost under jobs, and which are drained or removed.
 
-Both are files in the registry, the directory of the head beside those of jobs. The lost nodes go by name, because the
-same machine comes back as another node of Ray. The drained ones go by Ray's id: a node that is started again has
-another one, so an entry never outlives its meaning. Neither Ray's state API nor its cluster status lists a drained
-node as such: its resources look free.
+Both are files in the registry, a directory that only the head sees. Lost nodes are recorded by name, because the same
+machine comes back as another node of Ray. Drained nodes are recorded by Ray's id: a node that is started again has
+another id, so an entry never outlives its meaning. Ray itself does not tell: in its state API and its cluster status,
+the resources of a drained node look free.
 """
 
 from __future__ import annotations
