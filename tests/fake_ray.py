@@ -89,7 +89,7 @@ class FakeRay:
         self.on_stop(identifier)
         return True
 
-    # The function attempt_start.cancel_pending.
+    # The function attempts.cancel_pending.
 
     def cancel_pending(self, identifier: str) -> None:
         self.calls.append(("cancel_pending", identifier))

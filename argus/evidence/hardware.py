@@ -83,11 +83,8 @@ class Measurement:
 def measure_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:
     """The use of the workers on which a job has processes. Raises KeyError and TypeError for a malformed answer.
 
-    answer: Ray's answer to /nodes?view=summary. job_id: Ray's own id. node_id: a worker that counts although Ray knows
-    no processes of the job there, as of a command.
-
-    The head does not count: it has no part in the training, though Ray lists the driver of a worker at the head's own
-    address with the head.
+    answer: of /nodes?view=summary. node_id: a worker that counts although Ray knows no processes of the job there.
+    The head, with which Ray lists the driver of a worker at its address, does not count: it takes no part in training.
     """
     nodes = {}
     for node in answer["data"]["summary"]:
@@ -158,10 +155,7 @@ def thin_out(lines: Sequence[Measurement]) -> list[Measurement]:
 
 
 def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
-    """The measurements in the last `tail` bytes of the file, or all of them. Raises UnreadableError.
-
-    A job can write into the file, so lines that are no measurements are left out.
-    """
+    """The measurements in the last `tail` bytes, or in all, without other lines of the job. Raises UnreadableError."""
     try:
         with archive.open(MEASUREMENTS_FILE) as file:
             size = min(file.seek(0, os.SEEK_END), 2 * MAX_BYTES)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of one node: a job's processes with their stacks, devices, memory and Ray's logs, as files in the archive.
+"""Evidence of one node, and the end of what a job left there.
 
-It runs on that node, in an actor of Ray or as a process of its own, and needs neither the head nor Ray.
+The evidence is the job's processes with their stacks, devices, memory and Ray's logs, as files in the archive. All runs
+on that node, in an actor of Ray or as a process of its own, and needs neither the head nor Ray.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -36,6 +39,11 @@ COMMAND_TIMEOUT_SECONDS = 15
 MAX_STACKS = 64
 RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
+# The time for Ray's workers to end after their job, and for processes to end after SIGTERM.
+WORKER_EXIT_TIMEOUT_SECONDS = 8.0
+TERM_TIMEOUT_SECONDS = 3.0
+# torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
+TORCH_SHM = re.compile(r"torch_(\d+)_")
 # A line of a log about communication between GPUs or nodes.
 NETWORK_LINE = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
@@ -231,3 +239,63 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
     finally:
         os.umask(before)
     return {**entry, "bytes": target.stat().st_size, **({"cut": True} if shown != text else {})}
+
+
+def sweep_node(
+    submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT_TIMEOUT_SECONDS
+) -> dict[str, Any]:
+    """End the processes that a job left on this node; returns what was ended and what remains.
+
+    pids: the process ids of the job on this node as Ray knew them, after which shared memory is named.
+    patience: the seconds in which the processes may end by themselves.
+    """
+    wait_until_gone(submission_id, patience)
+    killed = {process.pid: process.command for process in job_processes(submission_id)}
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        for process in job_processes(submission_id):
+            # The process may have ended meanwhile.
+            with contextlib.suppress(OSError):
+                os.kill(process.pid, signum)
+        wait_until_gone(submission_id, TERM_TIMEOUT_SECONDS)
+    job_pids = {int(pid) for pid in pids} | set(killed)
+    return {
+        "killed": killed,
+        "shm_removed": remove_shared_memory(job_pids),
+        "left": [asdict(process) for process in job_processes(submission_id)],
+        "gpu_processes": gpu_processes(job_pids),
+    }
+
+
+def wait_until_gone(submission_id: str, seconds: float) -> None:
+    """Wait until the job has no process on this node, for at most that time."""
+    deadline = time.monotonic() + seconds
+    while job_processes(submission_id) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def remove_shared_memory(pids: set[int]) -> list[str]:
+    """Remove torch's shared memory of those processes that have ended; returns the names of the files."""
+    removed = []
+    for path in SHM.glob("torch_*"):
+        match = TORCH_SHM.match(path.name)
+        if match and int(match[1]) in pids and has_ended(int(match[1])):
+            path.unlink(missing_ok=True)
+            removed.append(path.name)
+    return removed
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie, which holds no memory until its parent waits for it."""
+    try:
+        return Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").startswith("0 ")
+    except OSError:
+        return True
+
+
+def gpu_processes(pids: Iterable[int]) -> list[str]:
+    """The lines of nvidia-smi about those processes that still hold GPU memory."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    listed = command_output("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")
+    pid_texts = set(map(str, pids))
+    return [line for line in listed.splitlines() if line.split(",")[0].strip() in pid_texts]

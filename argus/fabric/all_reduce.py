@@ -150,10 +150,7 @@ class WorkerGroups:
 
 
 def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
-    """Measure all workers, and return the verdict as JSON, or ``skipped`` with the reason.
-
-    expected: the names that the workers have in the inventory.
-    """
+    """Measure all workers; returns the verdict, or ``skipped`` with the reason. expected: their inventory names."""
     connection = Connection()
     if connection.problem:
         return {"skipped": connection.problem}

@@ -11,8 +11,7 @@ from ..checks.common import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import pool
 from ..jobspec.spec import POOLS, JobSpec
-from ..queue.capacity import capacity_problem
-from ..queue.demand import Demand
+from ..queue.demand import Demand, capacity_problem
 from ..ray.records import WorkerCapacity
 
 GPUS = "n_gpus_per_node"

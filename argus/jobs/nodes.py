@@ -14,7 +14,7 @@ from typing import Any
 
 from ..archive.archive import Archive
 from ..archive.status import submission_id_of
-from ..evidence import evidence, listings
+from ..evidence import evidence
 from ..evidence.evidence import Moment
 from ..queue.room import list_active, list_placement_groups
 from ..ray import departures
@@ -44,7 +44,7 @@ def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     uses = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
     used = [
         (actor.get("node_id"), str(actor["job_id"]))
-        for actor in listings.list_actors(head, listings.NOT_DEAD, detail=True)
+        for actor in evidence.list_actors(head, evidence.NOT_DEAD, detail=True)
         # The gate's actors end soon.
         if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(RAY_PREFIX)
     ]

@@ -19,7 +19,7 @@ from ..jobspec.owned import LOCAL_DIR, OVERRIDES, checkpoint_path, repeats
 from ..jobspec.parse import defaults_for, has_key, parse_jobspec, set_only_findings, with_command_line, with_defaults
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import inventory_findings
-from ..ray import cluster_end
+from ..ray import departures
 from .registry import Registry
 from .services import OperationError
 
@@ -28,11 +28,11 @@ from .services import OperationError
 
 def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
     """Findings about a job that is stopped before it can end."""
-    stop_at = cluster_end.read_stop_at()
+    stop_at = departures.read_stop_at()
     if stop_at is None:
         return
     left = stop_at - now
-    stopped = f"jobs are stopped at {cluster_end.moment_text(stop_at)}, before the cluster's machines are taken away"
+    stopped = f"jobs are stopped at {departures.moment_text(stop_at)}, before the cluster's machines are taken away"
     if left <= 0:
         yield about("deadline", stopped, "ask for machines again")
         return

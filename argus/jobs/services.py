@@ -17,7 +17,7 @@ from typing import Any
 from ..common.findings import Finding
 from ..common.identity import JOBS_API, NODE, SHARED_ROOT, SHARED_ROOT_MOUNT
 from ..common.shared_root import DEFAULT_SHARED_ROOT
-from ..queue import attempt_start
+from ..queue import attempts
 from ..ray.api import RayHead
 from .registry import Registry
 
@@ -80,7 +80,7 @@ class Services:
 
     head: Callable[[str], RayHead]
     client: Callable[[str], Any]
-    cancel_pending: Callable[[str], None] = attempt_start.cancel_pending
+    cancel_pending: Callable[[str], None] = attempts.cancel_pending
     address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)
     clock: ModuleType = time

@@ -19,7 +19,7 @@ from ..common.text import duration
 from ..evidence import hardware
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from ..ray import cluster_end
+from ..ray import departures
 from ..ray.api import ANSWERS_SLOWLY, RayApiError, RayHead
 from ..ray.records import JobRecord
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
@@ -191,10 +191,10 @@ def job_info(
 
 def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
     """A warning if a job will be stopped before it can end. Only the nodes of the cluster know that time."""
-    stop_at = cluster_end.read_stop_at()
+    stop_at = departures.read_stop_at()
     if left is not None and stop_at is not None and now + left > stop_at:
         needs = f"at its pace, the job needs {duration(left)} more"
-        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {cluster_end.moment_text(stop_at)}")
+        yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {departures.moment_text(stop_at)}")
 
 
 def head_away_for(problem: str, steward: StewardHeartbeat | None, now: float) -> float | None:

@@ -27,7 +27,7 @@ from ..io.hydra import override_key
 from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
-from ..queue import attempt_start, attempts
+from ..queue import attempts
 from ..queue.demand import Demand, Limit
 from ..queue.queue import WaitingJob, find_turn, read_queue
 from ..ray.admission import NO_STEWARD, admission_lock, steward_runs
@@ -197,7 +197,7 @@ def submission_of(request: JobRequest, spec: JobSpec, job: Job, result: GateResu
         "resubmitted_from": request.resubmitted_from,
     }
     waits_for = f"for {spec.depends_on} to succeed" if spec.depends_on else ""
-    waits_for = waits_for or attempt_start.unmet_server_condition(Archive(job.archive), job.plan)
+    waits_for = waits_for or attempts.unmet_server_condition(Archive(job.archive), job.plan)
     return Submission(
         jobspec=request.author_jobspec,
         job=job,
@@ -307,7 +307,7 @@ def write_status(archive: Archive, submission: Submission) -> None:
     if submission.queue_reason:
         archive.set_status(JobState.QUEUED, **details, attempt=1, queued_at=now, reason=submission.queue_reason)
     else:
-        attempt_start.prepare_attempt(archive, 1, **details)
+        attempts.prepare_attempt(archive, 1, **details)
 
 
 def register(archive: Archive, submission: Submission, registry: Registry) -> None:
@@ -335,7 +335,7 @@ def create_job(archive: Archive, submission: Submission, client: Any, registry: 
         # If this process is interrupted after it, the steward finds out whether Ray has the job.
         write_status(archive, submission)
         if not submission.queue_reason:
-            attempt_start.submit(archive, 1, client)
+            attempts.submit(archive, 1, client)
     except BaseException as error:
         attempts.record_end(
             archive, JobState.FAILED, failures.failure("unknown", f"it could not be submitted: {error}")

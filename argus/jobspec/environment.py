@@ -12,7 +12,7 @@ from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
 from ..common.text import nearest
 from ..hooks import redact
-from ..queue.attempt_start import METRICS_VARIABLE
+from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
 
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -17,7 +17,7 @@ from ..common.shared_root import USER_CODE_DIR, archive_path
 from ..hooks import redact
 from ..io.hydra import merge
 from ..launcher import torchrun
-from ..queue.attempt_start import METRICS_VARIABLE
+from ..queue.attempts import METRICS_VARIABLE
 from .capacity import Cluster, pools_of, size_of
 from .environment import repeatable_variables, requested_variables
 from .overrides import default_overrides

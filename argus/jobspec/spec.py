@@ -19,7 +19,7 @@ from pydantic import AfterValidator, AliasPath, BaseModel, BeforeValidator, Conf
 from ..archive.archive import SUBMISSION_ID
 from ..common.shared_root import CODE_DIR, DATASETS_DIR, DEFAULT_SHARED_ROOT, MODELS_DIR, USER_CODE_DIR, full_path
 from ..io.hydra import override_list
-from ..ray.address import parse_address
+from ..ray.api import parse_address
 
 NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 DURATION = re.compile(rf"(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s?)?")

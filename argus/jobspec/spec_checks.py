@@ -13,7 +13,7 @@ from ..archive.plan import COMMAND, TORCHRUN
 from ..common import shared_root as layout
 from ..common.findings import Finding, about
 from ..io.hydra import override_key, override_text
-from ..ray.address import is_loopback, parse_address
+from ..ray.api import is_loopback, parse_address
 from .capacity import Cluster
 from .environment import form_of_secret, runtime_env_findings, secret_findings, variable_findings
 from .overrides import batch_findings

@@ -13,10 +13,10 @@ from ..archive.archive import Archive
 from ..archive.failures import FailureKind
 from ..archive.program import Program
 from ..archive.status import JobState, ray_id
-from ..evidence import evidence, node, sweep
+from ..evidence import evidence, node
 from ..evidence.evidence import Moment
 from ..hooks import redact
-from ..queue import attempt_start, attempts
+from ..queue import attempts
 from ..ray.api import job_client
 from ..ray.tasks import Connection
 from . import torchrun
@@ -41,7 +41,7 @@ def finish_attempt(archive: Archive) -> int:
     """After an attempt: collect its last evidence, sweep the nodes, and record the swept processes."""
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
-    swept = sweep.sweep_job(archive, connection)
+    swept = evidence.sweep_job(archive, connection)
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
         samples.keep(archive, redact.Redactor(redact.load(archive.path).values()).text, is_over=True)
@@ -60,10 +60,10 @@ def finish_attempt(archive: Archive) -> int:
 def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """On the head: submit an attempt to Ray; if that fails, the archive records why."""
     try:
-        attempt_start.prepare_attempt(archive, int(attempt))
+        attempts.prepare_attempt(archive, int(attempt))
         for pause in (*RETRY_PAUSES_SECONDS, None):
             try:
-                attempt_start.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
+                attempts.submit(archive, int(attempt), job_client(evidence.address_of(archive)))
                 break
             except Exception:
                 # A busy head must not end a job that has waited for hours.
@@ -79,7 +79,7 @@ def submit(archive: Archive, attempt: str, sleep: Callable[[float], None] = time
 
 def cancel(archive: Archive, attempt: str) -> int:
     """On the head: end an attempt whose driver has not started."""
-    attempt_start.cancel_pending(ray_id(archive.submission_id, int(attempt)))
+    attempts.cancel_pending(ray_id(archive.submission_id, int(attempt)))
     return 0
 
 

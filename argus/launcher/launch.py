@@ -31,7 +31,7 @@ from ..hooks import redact
 from ..io import control_group
 from ..io.output import one_line
 from ..io.reading import UnreadableError, read_marker
-from ..queue import attempt_start, attempts
+from ..queue import attempts
 from . import log
 from .log import DriverLog, TruncatedCopy, total_steps
 from .outcome import TRAINER, Observations, Outcome, determine_outcome
@@ -63,7 +63,7 @@ class Launcher:
         self.runner = Runner(archive)
         self.attempt = attempt
         self.plan = archive.plan() or Plan()
-        self.overrides = attempt_start.recorded_overrides(archive, self.plan, attempt)
+        self.overrides = attempts.recorded_overrides(archive, self.plan, attempt)
         self.secrets = redact.load(archive.path)
         self.redactor = redact.Redactor(self.secrets.values())
         self.process: subprocess.Popen[bytes] | None = None
@@ -94,7 +94,7 @@ class Launcher:
         driver = {"host": node_name(), "pid": os.getpid()}
         started = time.time()
         status = self.archive.read_status()
-        first, phases = status.started_at or started, attempt_start.phases_before(status, started)
+        first, phases = status.started_at or started, attempts.phases_before(status, started)
         port = self.plan.ready_port
         server_status = {"address": "", "reason": f"waits until port {port} answers" if port else ""}
         self.archive.set_status(
@@ -313,7 +313,7 @@ class Launcher:
             program=self.program_label,
         )
         result = determine_outcome(seen)
-        server = attempt_start.ended_server(self.archive, self.plan)
+        server = attempts.ended_server(self.archive, self.plan)
         if result.failure and not self.signal_before_exit and server:
             reason = f"{server}, which it used, ended; then: {result.failure.reason}"
             failure = replace(result.failure, kind=FailureKind.DEPENDENCY, reason=reason)

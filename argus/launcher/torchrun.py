@@ -20,7 +20,7 @@ from ..archive.archive import Archive
 from ..archive.plan import Plan
 from ..archive.program import CURRENT_LINK, Program, versions_directory
 from ..hooks import redact
-from ..queue import attempt_start
+from ..queue import attempts
 from ..ray.tasks import free_port
 from .diagnosis import TORCHRUN_FAILED
 
@@ -158,7 +158,7 @@ def rank(archive: Archive, attempt: str) -> int:
     os.close(reader)
     for descriptor in (sys.stdout.fileno(), sys.stderr.fileno()):
         os.dup2(writer, descriptor)
-    command = [sys.executable, "-m", plan.module, *attempt_start.recorded_overrides(archive, plan, int(attempt))]
+    command = [sys.executable, "-m", plan.module, *attempts.recorded_overrides(archive, plan, int(attempt))]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 

@@ -22,7 +22,7 @@ from ..evidence import hardware
 from ..evidence.evidence import Moment
 from ..io.hydra import is_true
 from ..io.reading import UnreadableError
-from ..ray import cluster_end
+from ..ray import departures
 from .log import LogFollower, LogScan, expected_steps
 
 # The health of a running attempt: its phase before the first step, and its warnings, which go into the status.
@@ -252,7 +252,7 @@ class Watch:
         submitted_at = self.archive.read_status().submitted_at
         if deadline and submitted_at is not None and now > submitted_at + deadline:
             return f"the job exceeded its deadline of {deadline:g} s"
-        return cluster_end.ending_problem(now)
+        return departures.ending_problem(now)
 
     def collect(self, moment: Moment) -> None:
         self.runner.run("evidence", moment, seconds=EVIDENCE_TIMEOUT_SECONDS)

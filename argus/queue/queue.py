@@ -19,12 +19,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..evidence.listings import is_of
+from ..evidence.evidence import is_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
-from .capacity import capacity_problem, reserve
-from .demand import Demand, Limit, exclusive_problem
+from .demand import Demand, Limit, capacity_problem, exclusive_problem, reserve
 from .room import Room, list_active
 
 # The file in the registry. No job id begins with a dot.

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.listings import is_of
+from ..evidence.evidence import is_of
 from ..ray.api import RayHead
 from ..ray.records import JobRecord, WorkerCapacity
-from .capacity import capacity_problem, reserve
-from .demand import Demand, exclusive_problem
+from .demand import Demand, capacity_problem, exclusive_problem, reserve
 
 # A job without a placement group after this time does not wait for one: Ray counts what it uses as taken.
 UNPLACED_SECONDS = 600.0
@@ -36,10 +35,7 @@ class Room:
     placed: frozenset[str] = field(default_factory=frozenset)
 
     def problem(self, submission_id: str, demand: Demand, jobs: Iterable[Mapping[str, Any]]) -> str:
-        """Why a job cannot start now, or "".
-
-        jobs: Ray's records at this moment, which may be newer than the count of free resources.
-        """
+        """Why a job cannot start now, or "". jobs: Ray's records, which may be newer than the free resources."""
         others = [job for job in list_active(jobs) if not is_of(submission_id, job)]
         if problem := exclusive_problem(demand, others) or capacity_problem(self.workers, demand):
             return problem
@@ -59,10 +55,8 @@ class Room:
 
 def list_active(jobs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The jobs that have not ended, in the order of their submission."""
-    active_jobs = [
-        job for job in jobs if job.get("status") in ACTIVE_STATES and isinstance(job.get("submission_id"), str)
-    ]
-    return sorted(active_jobs, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
+    active = [job for job in jobs if job.get("status") in ACTIVE_STATES and isinstance(job.get("submission_id"), str)]
+    return sorted(active, key=lambda job: (job.get("start_time") or 0, job["submission_id"]))
 
 
 def pending_demand(job: Mapping[str, Any]) -> Demand | None:

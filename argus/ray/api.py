@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import ipaddress
 import json
 import os
 import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from ..io.control_group import failed_forks
-from .address import ALLOWED_HOST_VARIABLE, is_loopback, parse_address, remove_proxies
 from .admission import registry_path
 from .departures import draining_nodes
 from .records import WorkerCapacity, duplicate_names, free_workers
@@ -32,6 +32,12 @@ ANSWERS_SLOWLY = "answers slowly"
 MAX_USAGE_ATTEMPTS, USAGE_RETRY_INTERVAL_SECONDS = 80, 0.2
 MIB = 1 << 20
 MAX_ANSWER_BYTES = 64 * MIB
+# An address has scheme, host and port and nothing else, which programs would read in different ways.
+ADDRESS = re.compile(r"(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?/?")
+DEFAULT_PORTS = {"http": 80, "https": 443}
+# The variable with a host that may receive the token besides loopback. It comes from the inventory, never from a file
+# that jobs can write.
+ALLOWED_HOST_VARIABLE = "ARGUS_VERL_HEAD_HOST"
 # What the token file may have: anything else would be shown by the message of a malformed header.
 TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -53,6 +59,15 @@ def slowness_lines(seconds: float) -> list[str]:
     return [f"The head {ANSWERS_SLOWLY}: {seconds:.0f} s. Is its machine overloaded?"] if seconds else []
 
 
+def parse_address(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of the address of a head; None if the text is not such an address, or has more parts."""
+    if not (match := ADDRESS.fullmatch(text)):
+        return None
+    scheme, host, port = match.groups()
+    number = int(port) if port else DEFAULT_PORTS[scheme]
+    return (scheme, host.strip("[]").lower(), number) if 0 < number < 65536 else None
+
+
 def check_address(address: str, allowed: Collection[str] = ()) -> None:
     """Raise RayApiError unless an address may receive the cluster's token: a loopback, or one of the allowed hosts.
 
@@ -65,6 +80,28 @@ def check_address(address: str, allowed: Collection[str] = ()) -> None:
             f"{address} would receive the cluster's token, and is neither a loopback address nor the head's address in "
             "the inventory; set ray.address to http://127.0.0.1:<port>, as the head itself sees it"
         )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def remove_proxies(environ: MutableMapping[str, str]) -> None:
+    """Remove the proxies from an environment: Ray's client would use them even for a loopback address.
+
+    A proxy would receive the cluster's token, and cannot reach the loopback of this machine.
+    """
+    for name in [name for name in environ if name.lower().endswith("_proxy")]:
+        del environ[name]
+
+
+def allow_host(address: str) -> None:
+    """Let this process and its children send the token to an address of the inventory, besides loopback."""
+    parsed = parse_address(address)
+    os.environ[ALLOWED_HOST_VARIABLE] = parsed[1] if parsed else ""
 
 
 def job_client(address: str) -> Any:
@@ -101,8 +138,7 @@ class RayHead:
     proxy is used. All methods raise RayApiError.
 
     timeout: for the connection, and for each part of the answer, in seconds.
-    patience: the timeout of a second attempt, if the head accepted the connection: a head under load is not down. 0 for
-    none.
+    patience: the timeout of a second attempt, if the head accepted the connection: it may be under load; 0 for none.
     """
 
     def __init__(self, address: str, token_path: str = "", timeout: float = 5.0, patience: float = 0.0) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..common.text import one_line
-from ..ray.address import is_loopback
+from ..ray.api import is_loopback
 from .files import file_sha256, parallel_map
 from .git import COMMIT, without_password
 from .lock import Progress

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steward's checks of an attempt that Ray runs.
-
-They find lost or duplicate controllers of TransferQueue, verl's store for samples; inference servers that died; and
-actors and placement groups that wait for resources.
-"""
+"""The steward's checks of an attempt in Ray: its TransferQueue, its inference servers, and what it waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..archive.archive import Heartbeat
-from ..evidence import listings
+from ..evidence import evidence
 from ..hooks.isolation import CONTROLLER
 from ..io.output import one_line
 from ..queue import room
@@ -44,32 +40,26 @@ class AttemptChecks:
 
     head: RayHead
     demand: Demand
-
     # The results, each "" if there is nothing to report.
     transfer_queue_problem: str = ""
     notice: str = ""  # what the attempt has been waiting for so long that people should know
     dead_server: str = ""  # an inference server that died
     # Why an actor or a placement group can never start, once that has been so for UNPLACEABLE_SECONDS.
     placement_problem: str = ""
-
-    # What the checks remember.
     next_check_at: float = 0.0
     # Since when the TransferQueue has had no controller, and the trainer's step then.
-    controller_gone_since: float | None = None
-    controller_gone_at_step: int = 0
+    gone_since: float | None = None
+    gone_at_step: int = 0
     waiting: tuple[str, float] = ("", 0.0)  # what the attempt waits for, and since when
 
     def run(self, job_id: str, heartbeat: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Ask Ray and update the results, at most once per CHECK_INTERVAL_SECONDS.
-
-        job_id: Ray's id of the attempt. heartbeat: the launcher's last one. nodes: all nodes that the head lists.
-        """
+        """Ask Ray, if it is time to. job_id: Ray's id of the attempt. nodes: all nodes that the head lists."""
         if not job_id or now < self.next_check_at:
             return
         self.next_check_at = now + CHECK_INTERVAL_SECONDS
         # A request that fails is repeated at the next check.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
-            actors = listings.list_actors(self.head, listings.job_filter(job_id), detail=True)
+            actors = evidence.list_actors(self.head, evidence.job_filter(job_id), detail=True)
             if self.demand.controller_cpus:
                 self.check_transfer_queue(alive_controller_count(actors, job_id), heartbeat, now)
             self.dead_server = find_dead_server(actors)
@@ -87,12 +77,12 @@ class AttemptChecks:
     def check_transfer_queue(self, controller_count: int, heartbeat: Heartbeat, now: float) -> None:
         is_gone = controller_count == 0 and (heartbeat.step or 0) > 0
         if not is_gone:
-            self.controller_gone_since = None
-        elif self.controller_gone_since is None:
-            self.controller_gone_since, self.controller_gone_at_step = now, heartbeat.step or 0
-        gone_for = 0.0 if self.controller_gone_since is None else now - self.controller_gone_since
+            self.gone_since = None
+        elif self.gone_since is None:
+            self.gone_since, self.gone_at_step = now, heartbeat.step or 0
+        gone_for = 0.0 if self.gone_since is None else now - self.gone_since
         self.transfer_queue_problem = find_transfer_queue_problem(
-            controller_count, heartbeat, gone_for, self.controller_gone_at_step
+            controller_count, heartbeat, gone_for, self.gone_at_step
         )
 
 
@@ -103,9 +93,8 @@ def alive_controller_count(actors: Iterable[Mapping[str, Any]], job_id: str) -> 
 
 
 def find_transfer_queue_problem(controller_count: int, heartbeat: Heartbeat, gone_for: float, gone_at_step: int) -> str:
-    """The problem with an attempt's TransferQueue, or "".
+    """The problem with an attempt's TransferQueue, or "". It has no controller before its first data, and at its end.
 
-    Before its first data and at its end, an attempt has no controller, which is no problem.
     gone_for: for how many seconds an attempt that has done a step has had no controller. gone_at_step: its step then.
     """
     if controller_count > 1:

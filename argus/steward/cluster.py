@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import http
 import importlib
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -23,8 +25,9 @@ from typing import Any, Generic, TypeVar
 from ..archive import failures
 from ..archive.archive import Archive
 from ..archive.failures import FailureKind
-from ..archive.program import CURRENT_LINK, Program
+from ..archive.program import CURRENT_LINK, Program, spawn, wait
 from ..archive.status import JobState
+from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
 from ..evidence import node
 from ..evidence.hardware import SAMPLE_INTERVAL_SECONDS
@@ -33,8 +36,7 @@ from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
 from ..ray.admission import admission_lock, steward_lock
-from ..ray.api import RayApiError, RayHead
-from .background import recover_jobs, update_pages
+from ..ray.api import RayApiError, RayHead, local_head
 from .job import STEP_INTERVAL_SECONDS, Steward
 from .observer import nodes_summary
 
@@ -44,6 +46,14 @@ POLL_INTERVAL_SECONDS = 0.5
 RETRY_SECONDS = 10.0
 # The time that running steps get to end before a new version takes over.
 HANDOVER_TIMEOUT_SECONDS = 30.0
+# The interval between writing the pages of all jobs, and the maximum share of the time that writing may take.
+PAGES_INTERVAL_SECONDS, MAX_PAGES_SHARE = 60.0, 0.1
+# The interval of looking for jobs that have ended, whose last page is written at once.
+LAST_PAGES_INTERVAL_SECONDS = 2.0
+# The limit for writing all pages: after it, the shared root counts as hanging.
+PAGES_TIMEOUT_SECONDS = 1800.0
+# The interval of calling Ray's job manager until it answers.
+MANAGER_CALL_INTERVAL_SECONDS = 2.0
 
 # Looks after one job until it has ended or the event is set.
 LookAfter = Callable[[Registry, str, threading.Event], None]
@@ -51,10 +61,7 @@ Value = TypeVar("Value")
 
 
 class CachedCall(Generic[Value]):
-    """A call of Ray whose answer or error all jobs share for some seconds: dozens of callers would overload Ray.
-
-    call: gets the head and the time.
-    """
+    """A call of Ray whose answer or error all jobs share for some seconds: dozens of callers would overload Ray."""
 
     def __init__(self, call: Callable[[RayHead, float], Value], seconds: float) -> None:
         self.call, self.seconds = call, seconds
@@ -76,10 +83,7 @@ class CachedCall(Generic[Value]):
 
 
 def look_after(registry: Registry, submission_id: str, leaving: threading.Event, **shared: Any) -> None:
-    """Look after a job until its archive is closed, and retry after errors.
-
-    leaving: set when this process is to end. shared: the arguments that the stewards of all jobs share.
-    """
+    """Look after a job until its archive is closed, and retry after errors. shared: the arguments for all stewards."""
     problem = ""
     while not leaving.is_set():
         try:
@@ -111,6 +115,46 @@ def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextMan
 
 def has_status(archive: Archive) -> bool:
     return exists(archive.path / "status.json")
+
+
+def update_pages(job_ids: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
+    """Have the pages of jobs written until the event is set. job_ids: returns those that are looked after now."""
+    earlier: set[str] = set()
+    due = time.monotonic() + PAGES_INTERVAL_SECONDS
+    while not leaving.wait(LAST_PAGES_INTERVAL_SECONDS):
+        current, begin = set(job_ids()), time.monotonic()
+        outdated = current | earlier if begin >= due else earlier - current
+        earlier = current
+        if outdated:
+            write_pages(sorted(outdated))
+        if begin >= due:
+            due = begin + max(PAGES_INTERVAL_SECONDS, (time.monotonic() - begin) / MAX_PAGES_SHARE)
+
+
+def write_pages(job_ids: Sequence[str]) -> None:
+    """Write pages in a process of its own, which may take more time and memory than the steward."""
+    try:
+        command = [sys.executable, Program.of_this_process().path, "pages", *job_ids]
+        wait(spawn(command, sys.stderr.fileno()), PAGES_TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
+
+
+def recover_jobs(leaving: threading.Event) -> None:
+    """Make Ray watch the jobs of an earlier start of the head.
+
+    Ray's job manager does so, which Ray creates at the first request. Without it, Ray lists a job whose driver died
+    while the head was gone as RUNNING for ever.
+    """
+    address = os.environ.get(AGENT_API, "")
+    while address and not leaving.is_set():
+        try:
+            local_head(address).get("/api/job_agent/jobs/none/logs")
+        except RayApiError as error:
+            # The manager answers: it has no job "none".
+            if error.status == http.HTTPStatus.NOT_FOUND:
+                return
+        leaving.wait(MANAGER_CALL_INTERVAL_SECONDS)
 
 
 class ClusterSteward:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what the steward does next for a job: submit an attempt, stop one, record an end, clean up, or wait.
-
-`decide` is a pure function: the steward (`job.py`) gathers the observations, and carries the action out.
-"""
+"""Decides what the steward of a job does next, as a pure function of what it has observed."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status
 from ..io.output import last_lines
 from ..launcher import diagnosis, log
-from ..ray import health_check
+from ..ray import departures
 from ..ray.records import JobRecord
 
 # A lost machine may come back only the next morning; a job that waits for it takes no resources.
 DEFAULT_RESOURCE_WAIT_SECONDS = 86_400.0
 # The wait for Ray to report a lost node. A trainer does not fail at once when one of its nodes becomes unreachable.
-NODE_LOSS_DETECTION_SECONDS = health_check.DEATH_NOTICE_SECONDS
+NODE_LOSS_DETECTION_SECONDS = departures.DEATH_NOTICE_SECONDS
 # Ray lists a job within a second of its submission.
 SUBMISSION_VISIBLE_SECONDS = 60.0
 # If the API answers but no longer lists a job, the head was restarted without its state.
@@ -87,7 +84,6 @@ class Observations:
     """What the steward has observed of a job. A time is in seconds since the epoch, None if it has not come."""
 
     now: float
-    # The status as the archive records it.
     status: Status
     plan: Plan
     head: HeadReport | None  # None if the head did not answer
@@ -213,13 +209,10 @@ def decide_unrecorded_end(seen: Observations, head: HeadReport, job: JobRecord) 
         return Action(ActionKind.FAIL, failure_with_message(FailureKind.NODE_LOST, reason, message))
     failure = cause_of_unrecorded_end(message, job.driver_exit_code)
     # A trainer that failed before the stop request has failed; one that was only killed was stopped.
-    was_killed = not 0 < (job.driver_exit_code or 0) <= 128 and failure.kind in (
-        FailureKind.KILLED,
-        FailureKind.UNKNOWN,
-    )
-    return (
-        fail(FailureKind.STOPPED, message) if seen.stop_requested and was_killed else Action(ActionKind.FAIL, failure)
-    )
+    may_be_stop = failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
+    if seen.stop_requested and may_be_stop and not 0 < (job.driver_exit_code or 0) <= 128:
+        return fail(FailureKind.STOPPED, message)
+    return Action(ActionKind.FAIL, failure)
 
 
 def decide_active_in_ray(seen: Observations, head: HeadReport, job: JobRecord) -> Action:

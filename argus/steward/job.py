@@ -29,8 +29,7 @@ from ..evidence import evidence
 from ..evidence.evidence import Moment
 from ..jobs.nodes import stop_new_work
 from ..queue import attempts, room
-from ..queue.capacity import capacity_problem
-from ..queue.demand import Limit
+from ..queue.demand import Limit, capacity_problem
 from ..queue.queue import Queue
 from ..ray import departures
 from ..ray.admission import admission_lock, registry_path
@@ -56,11 +55,7 @@ ADMIT_RETRY_INTERVAL_SECONDS = 60.0
 
 
 class Steward:
-    """Looks after one job.
-
-    leaving: whether this process is to end; the next one goes on. admission: the lock for a submission.
-    notify: `job_notify`. limits: those of the job's tags. read_room, summary: what is free and in use in the cluster.
-    """
+    """Looks after one job. leaving: whether this process is to end; the next one goes on. limits: of the job's tags."""
 
     def __init__(
         self,
@@ -197,10 +192,7 @@ class Steward:
             self.observer.read_plan()
 
     def leave_out_bad_nodes(self, seen: Observations) -> None:
-        """Give no new work to nodes that were lost under several jobs, or whose GPU ended the last attempt.
-
-        A node still gets work if this job has no room on the others.
-        """
+        """Give no work to nodes lost under several jobs, or whose GPU ended the last attempt, if others have room."""
         nodes = departures.bad_nodes(self.queue.directory, seen.now)
         if faulty := self.node_of_fault(seen.status):
             nodes = {faulty: [self.archive.submission_id], **nodes}

@@ -27,8 +27,7 @@ from .decisions import Observations
 
 # The limit for sending one event. The steward waits that long for the last events of a job that has ended.
 SEND_TIMEOUT_SECONDS = 10.0
-# The prefix of a file with the events that were sent for a job. It is in the registry, where no job id begins with a
-# dot.
+# The prefix of the registry's files with the events that were sent for a job. No id of a job begins with a dot.
 SENT_FILE_PREFIX = ".told-"
 MAX_TEXT_CHARS = 500
 
@@ -38,8 +37,7 @@ class Notification:
     """One event of a job. All fields but the key are sent."""
 
     key: str  # unique among the events of the job
-    # ended, retried, stalled, waits or head_returned.
-    event: str
+    event: str  # ended, retried, stalled, waits or head_returned
     submission_id: str
     cluster: str
     state: str
@@ -51,10 +49,7 @@ class Notification:
 def notifications(
     submission_id: str, seen: Observations, heartbeat: Heartbeat, away_seconds: float | None
 ) -> Iterator[Notification]:
-    """The events that apply to a job now, including those already sent.
-
-    away_seconds: how long the head was away, if it has just come back.
-    """
+    """The events of a job now, including those already sent. away_seconds: of a head that has just come back."""
     status, cluster = seen.status, cluster_name()
     failure_kind = status.failure.kind if status.failure else ""
     why = f" ({failure_kind})" if failure_kind else ""

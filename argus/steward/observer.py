@@ -13,8 +13,8 @@ from typing import Any
 from ..archive.archive import Archive, Heartbeat
 from ..archive.plan import Plan
 from ..archive.status import ENDED, WAITING, JobState, Status, ray_id
-from ..evidence import hardware, listings
-from ..queue import attempt_start, attempts
+from ..evidence import evidence, hardware
+from ..queue import attempts
 from ..queue.demand import Demand, Limit
 from ..queue.queue import Queue, Turn, WaitingJob, find_turn
 from ..queue.room import Room
@@ -39,8 +39,7 @@ ReadRoom = Callable[[RayHead, float], RoomSnapshot]
 class AttemptMemory:
     """What is remembered of the current attempt between two steps. Fields named as in Observations mean the same."""
 
-    # Whether Ray has ever listed the attempt.
-    is_listed: bool = False
+    is_listed: bool = False  # whether Ray has ever listed the attempt
     absent_since: float | None = None
     ended_since: float | None = None
     no_step_since: float | None = None
@@ -48,8 +47,7 @@ class AttemptMemory:
     # The names of the lost nodes, and what is known about their end.
     lost_nodes: tuple[str, ...] = ()
     lost_cause: str = ""
-    # The time of the launcher's last heartbeat, by the launcher's clock.
-    heartbeat_time: float | None = None
+    heartbeat_time: float | None = None  # of the launcher's last heartbeat, by its clock
     heartbeat_seen_at: float | None = None
     actor_unscheduled_since: float | None = None
 
@@ -85,7 +83,6 @@ class JobObserver:
         read_room: ReadRoom,
         summary: Callable[[RayHead, float], Any],
     ) -> None:
-        """limits: those of the job's tags. summary: returns the resource use of all nodes."""
         self.archive, self.head, self.clock = archive, head, clock
         self.queue, self.limits = queue, limits
         self.read_room, self.summary = read_room, summary
@@ -94,7 +91,6 @@ class JobObserver:
         # A running attempt was listed by Ray before the head was restarted.
         self.memory = AttemptMemory(is_listed=archive.read_status().state is JobState.RUNNING)
         self.checks = AttemptChecks(self.head, self.demand)
-        # The address of the driver's node, or "".
         self.driver_address = ""
         # The names of all nodes that the head has listed, by their ids and addresses.
         self.node_names: dict[str, str] = {}
@@ -143,7 +139,7 @@ class JobObserver:
             no_step_since=memory.no_step_since,
             dependency_state=self.dependency_state(status),
             unmet_start_condition=self.unmet_start_condition(status) if status.state in WAITING else "",
-            ended_required_server=self.ended_required_server(status),
+            ended_required_server=attempts.ended_server(self.archive, self.plan) if status.state in WAITING else "",
             stop_requested=self.archive.stop_requested(),
             stop_cause=attempts.stop_cause(self.archive),
             cleaned_up=cleaned_up >= status.attempt,
@@ -208,8 +204,8 @@ class JobObserver:
         dead = {node["node_id"]: node for node in nodes if node.get("end_time_ms", 0) > since * 1000}
         if not dead or not job or not job.job_id:
             return ""
-        actors = listings.list_actors(self.head, listings.job_filter(job.job_id), detail=True)
-        dead_nodes = listings.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
+        actors = evidence.list_actors(self.head, evidence.job_filter(job.job_id), detail=True)
+        dead_nodes = evidence.nodes_of_dead_actors(actors, job.job_id, driver_ended=status.state is JobState.ENDING)
         gone = [node for node_id, node in dead.items() if node_id in dead_nodes | {job.driver_node_id}]
         self.memory.lost_nodes = tuple(node["node_name"] for node in gone)
         lost = ", ".join(self.memory.lost_nodes)
@@ -222,15 +218,13 @@ class JobObserver:
 
     def note_unscheduled_actor(self, job: JobRecord | None, head_started: float, status: Status, moment: float) -> None:
         """Note since when the attempt waits for a process that the restarted head does not schedule."""
-        was_before = (status.attempt_submitted_at or moment) < head_started > moment - HEAD_START_WINDOW_SECONDS
-        waits = (
-            was_before and job is not None and not job.ended and (job.pending or self.has_unscheduled_actor(job.job_id))
-        )
+        early = (status.attempt_submitted_at or moment) < head_started > moment - HEAD_START_WINDOW_SECONDS
+        waits = early and job is not None and not job.ended and (job.pending or self.has_unscheduled_actor(job.job_id))
         self.memory.actor_unscheduled_since = (self.memory.actor_unscheduled_since or moment) if waits else None
 
     def has_unscheduled_actor(self, job_id: str) -> bool:
         """Whether an actor waits for its process, and Ray has asked no node to start one."""
-        actors = listings.list_actors(self.head, listings.job_filter(job_id)) if job_id else []
+        actors = evidence.list_actors(self.head, evidence.job_filter(job_id)) if job_id else []
         return any(actor.get("state") == "PENDING_CREATION" and not actor.get("node_id") for actor in actors)
 
     def check_attempt(
@@ -273,11 +267,7 @@ class JobObserver:
         """What the next attempt waits for, other than resources, or ""."""
         if status.state is JobState.QUEUED and self.plan.depends_on:
             return f"for {self.plan.depends_on} to succeed"
-        return attempt_start.unmet_server_condition(self.archive, self.plan)
-
-    def ended_required_server(self, status: Status) -> str:
-        """A server that the job waits for and that has ended, or ""."""
-        return attempt_start.ended_server(self.archive, self.plan) if status.state in WAITING else ""
+        return attempts.unmet_server_condition(self.archive, self.plan)
 
     def dependency_state(self, status: Status) -> JobState | None:
         """The state of the job that has to succeed before this one starts; None if there is none."""

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an attempt's pending actors and placement groups wait for, and why they may never start, as texts for people.
-
-Actors, groups and nodes are as Ray's state API lists them.
-"""
+"""What an attempt's pending actors and placement groups wait for, and why they may never start, as text."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def count_texts(parts: Iterable[str]) -> str:
 
 
 def resources_text(amounts: Mapping[str, float]) -> str:
-    """Resources as text, such as "4 CPU and 1 GPU".
-
-    Ray repeats a resource of a placement group under names with the group and the bundle: each appears once.
-    """
+    """Resources as text. Ray repeats those of a placement group under names with the group and the bundle."""
     texts = {name.partition("_group_")[0]: f"{amount:g}" for name, amount in amounts.items()}
     return " and ".join(f"{texts[name]} {name}" for name in sorted({*texts} - {"bundle"})) or "no resources"
 

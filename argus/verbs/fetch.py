@@ -16,7 +16,7 @@ from ..jobs.listing import find_job
 from ..jobs.nodes import collect, collection_result
 from ..jobs.registry import Registry
 from ..jobs.services import OperationError, on_machines
-from ..ray.address import allow_host
+from ..ray.api import allow_host
 from .request import VerbRequest, common, request_from, require_node, write_answer
 
 # argus fetch: the archive of a job as a compressed tar.

@@ -18,8 +18,7 @@ from ..common.findings import Finding, errors, findings_table
 from ..common.identity import NODE, mismatch, node_name
 from ..common.text import table
 from ..jobs.services import OperationError, Services, jobs_api, shared_root
-from ..ray.address import allow_host
-from ..ray.api import RayHead, job_client, local_head
+from ..ray.api import RayHead, allow_host, job_client, local_head
 
 MAX_REQUEST_BYTES = 8 << 20
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from argus.archive.archive import Archive
-from argus.steward.prometheus import JobCollector
+from argus.steward.web import JobCollector
 
 REPO = Path(__file__).resolve().parents[2]
 

@@ -20,7 +20,7 @@ from launcher_job import Setup
 
 from argus.archive import checkpoints
 from argus.archive.archive import Archive
-from argus.queue import attempt_start
+from argus.queue import attempts
 
 TIMES = 30
 ONE, OTHER = Path(sys.argv[1]), Path(sys.argv[2])
@@ -134,7 +134,7 @@ def retry() -> Any:
     job.code_path, job.archive = OTHER / "retry" / "common/code/verl" / job.code_path.name, Archive(other)
     job.cwd, job.path = OTHER / "retry" / "cwd", OTHER / "retry" / "bin"
     job.write_plan("steps")
-    attempt_start.prepare_attempt(job.archive, 2)
+    attempts.prepare_attempt(job.archive, 2)
     code, _output = job.run("steps", attempt=2)
     archive = Archive(ONE / "retry" / "jobs" / "sft-1")
     log = archive.log_tail(100_000)

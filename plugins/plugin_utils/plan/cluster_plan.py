@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
-from ...module_utils.argus.ray import cluster_end
+from ...module_utils.argus.ray import departures
 from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
@@ -125,7 +125,7 @@ class Planner:
                 f"{whose} is not known, as in a run without its host; add that to --limit, or set its ray_node_address"
             )
         # Like other derived variables, a new time limit restarts no node.
-        derived = cluster_end.ending_environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
+        derived = departures.ending_environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
         return Settings(
             name=name,
             role=HEAD if name in self.heads else WORKER,

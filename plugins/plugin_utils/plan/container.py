@@ -12,7 +12,7 @@ from typing import Any
 
 from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
 from ...module_utils.argus.common.node_process import MARK
-from ...module_utils.argus.ray import health_check
+from ...module_utils.argus.ray import departures
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.devices import (
     DRI,
@@ -149,7 +149,7 @@ def head_environment(plan: NodePlan) -> dict[str, str]:
         # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
         # that long for a count.
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-        **health_check.health_environment(),
+        **departures.health_environment(),
         JOBS_API: f"{local}:{api_port(plan)}",
         AGENT_API: f"{local}:{plan.ports.agent}",
     }

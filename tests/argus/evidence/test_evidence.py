@@ -12,7 +12,7 @@ import pytest
 from fake_ray import answered
 
 from argus.archive.archive import Archive
-from argus.evidence import evidence, listings, node, sweep
+from argus.evidence import evidence, node
 from argus.evidence.evidence import Moment
 from argus.hooks import redact
 
@@ -172,8 +172,8 @@ def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: p
     def swept(submission_id: str, pids: list[int]) -> dict[str, Any]:
         return {"killed": {}, "left": [], "arguments": [submission_id, pids]}
 
-    monkeypatch.setattr(sweep, "sweep_node", swept)
-    result = sweep.sweep_job(archive, Nodes("n3"))  # type: ignore[arg-type]
+    monkeypatch.setattr(node, "sweep_node", swept)
+    result = evidence.sweep_job(archive, Nodes("n3"))  # type: ignore[arg-type]
     # Also workers without its actors: a driver or children of the trainer may have run there.
     assert {name: answer["arguments"] for name, answer in result["nodes"].items()} == {
         "worker-1": ["grpo-1", []],
@@ -196,4 +196,4 @@ def test_nodes_that_a_job_may_have_lost(ended: bool, nodes: set[str]) -> None:
         dead_actor("02", "d", "NODE_DIED"),
         {"job_id": "01", "node_id": "e", "death_cause": None},
     ]
-    assert listings.nodes_of_dead_actors(actors, "01", driver_ended=ended) == nodes
+    assert evidence.nodes_of_dead_actors(actors, "01", driver_ended=ended) == nodes

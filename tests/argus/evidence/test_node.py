@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from argus.archive.archive import JOB_VARIABLE
-from argus.evidence import node, sweep
+from argus.evidence import node
 from argus.evidence.node import Process
 from argus.hooks import redact
 from argus.io.control_group import oom_kills
@@ -133,8 +133,8 @@ def test_the_evidence_of_a_node(tmp_path: Path, job: str, start: START, monkeypa
 def shm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "shm"
     path.mkdir()
-    monkeypatch.setattr(sweep, "SHM", path)
-    monkeypatch.setattr(sweep, "TERM_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(node, "SHM", path)
+    monkeypatch.setattr(node, "TERM_TIMEOUT_SECONDS", 0.2)
     return path
 
 
@@ -144,7 +144,7 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
     unmarked = start(SLEEP)
     # It ends by itself, and is not killed.
     start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB_VARIABLE: job})
-    result = sweep.sweep_node(job, [], patience=1)
+    result = node.sweep_node(job, [], patience=1)
     assert result["killed"] == {
         process.pid: f"{sys.executable} -c {code}" for process, code in ((deaf, DEAF), (polite, SLEEP))
     }
@@ -163,7 +163,7 @@ def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: STA
         (shm / name).touch()
 
     # Nobody waits for the one that the sweep kills: its parent may be slow, and it is a zombie until then.
-    result = sweep.sweep_node(job, [ended.pid, alive.pid], patience=0)
+    result = node.sweep_node(job, [ended.pid, alive.pid], patience=0)
     assert Path(f"/proc/{killed.pid}").exists()
     assert sorted(result["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
     assert {path.name for path in shm.iterdir()} == {

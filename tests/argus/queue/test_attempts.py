@@ -17,7 +17,7 @@ from argus.archive.archive import Archive
 from argus.archive.failures import FailureKind
 from argus.archive.plan import Plan
 from argus.archive.status import Attempt, Status
-from argus.queue import attempt_start, attempts
+from argus.queue import attempts
 from argus.queue.demand import Demand
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
@@ -100,9 +100,9 @@ def test_what_a_job_puts_there_are_no_phases() -> None:
     written = {f"phase {number}": 1.0 for number in range(500)} | {"queue": 1e300, "driver": -1.0, "first step": 2.0}
     assert Status(phases=written).phases == Attempt(phases=written).phases == {"first step": 2.0}
     status = Status(attempt=2, queued_at=2.0, ended_at=4.0, attempt_submitted_at=5.0)
-    assert attempt_start.phases_before(status, 12.5) == {"queue": 1.0, "driver": 7.5}
+    assert attempts.phases_before(status, 12.5) == {"queue": 1.0, "driver": 7.5}
     late = Status(queued_at=9.0, attempt_submitted_at=13.0)
-    assert attempt_start.phases_before(late, 12.5) == {"queue": 4.0, "driver": 0.0}
+    assert attempts.phases_before(late, 12.5) == {"queue": 4.0, "driver": 0.0}
 
 
 def test_an_attempt_that_is_retried(archive: Archive) -> None:
@@ -179,14 +179,14 @@ def test_what_an_attempt_resumes_from(archive: Archive) -> None:
     # The first one may resume from another job; without a checkpoint of its own, the next one does as well.
     for attempt in (1, 2):
         archive.set_status("RETRYING", reason="no GPUs are free", phases={"queue": 100.0})
-        attempt_start.prepare_attempt(archive, attempt)
+        attempts.prepare_attempt(archive, attempt)
         status = archive.read_status()
         assert (status.state, status.attempt, status.reason, status.phases) == ("SUBMITTED", attempt, "", {})
         assert abs(status.attempt_submitted_at - time.time()) < 60 and status.resumed_from_step == 30
     assert not (archive.path / "config" / "attempt-1.json").exists()
     assert archive.read_mapping("config/attempt-2.json") == {"overrides": OWN}
     path = checkpoint(archive, 10)
-    attempt_start.prepare_attempt(archive, 2)
+    attempts.prepare_attempt(archive, 2)
     resume = ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={path}"]
     overrides = ["data.seed=1", "trainer.save_freq=5"]
     assert archive.read_mapping("config/attempt-2.json")["overrides"] == [*overrides, *resume]
@@ -195,14 +195,14 @@ def test_what_an_attempt_resumes_from(archive: Archive) -> None:
 
 def test_the_next_attempt_without_a_checkpoint_starts_over(archive: Archive) -> None:
     archive.write_json("config/plan.json", {**PLAN, "overrides": ["data.seed=1", "trainer.resume_mode=auto"]})
-    attempt_start.prepare_attempt(archive, 2)
+    attempts.prepare_attempt(archive, 2)
     assert archive.read_mapping("config/attempt-2.json")["overrides"] == ["data.seed=1", "trainer.resume_mode=disable"]
     assert archive.read_status().resumed_from_step is None
 
 
 def test_the_submission_to_ray(archive: Archive) -> None:
     client = FakeRay()
-    attempt_start.submit(archive, 2, client)
+    attempts.submit(archive, 2, client)
     variables = {"A": "1", "VERL_FILE_LOGGER_PATH": str(archive.path / "logs" / "metrics-2.jsonl")}
     demand = Demand.of(archive.plan() or Plan()).to_metadata()
     (job,) = client.submitted
@@ -230,5 +230,5 @@ def test_a_lost_answer_is_not_a_refusal(archive: Archive, status: str, is_sent: 
 
     client = FakeRay({"sft-1": status} if status else {}, on_submit=lost)
     with contextlib.nullcontext() if is_sent else pytest.raises(ConnectionError):
-        attempt_start.submit(archive, 1, client)
+        attempts.submit(archive, 1, client)
     assert len(client.submitted) == 1

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from argus.archive.plan import Plan, Pool
-from argus.queue.capacity import capacity_problem, reserve
-from argus.queue.demand import DEMAND_KEY, Demand, Limit
+from argus.queue.demand import DEMAND_KEY, Demand, Limit, capacity_problem, reserve
 from argus.queue.room import UNPLACED_SECONDS, Room, placed_ids
 from argus.ray.records import WorkerCapacity
 

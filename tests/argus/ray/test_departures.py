@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from argus.jobs.registry import Registry
-from argus.ray import cluster_end
+from argus.ray import departures
 from argus.ray.departures import (
     LOSS_MEMORY_SECONDS,
     Removal,
@@ -68,18 +68,18 @@ def test_attempts_that_end_with_a_removed_node(tmp_path: Path) -> None:
 
 
 def test_jobs_are_stopped_some_minutes_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = cluster_end.ending_environment(1_795_358_505, 2.5)
+    environment = departures.ending_environment(1_795_358_505, 2.5)
     assert environment == {
         "ARGUS_VERL_STOP_AT": "1795358355",
         "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP": "1795358355",
     }
-    monkeypatch.setenv(cluster_end.STOP_AT_VARIABLE, environment[cluster_end.STOP_AT_VARIABLE])
-    assert cluster_end.read_stop_at() == 1_795_358_355
-    assert cluster_end.ending_problem(1_795_358_354.9) == ""
-    assert "are stopped at 14:39 UTC on 2026-11-22" in cluster_end.ending_problem(1_795_358_355)
+    monkeypatch.setenv(departures.STOP_AT_VARIABLE, environment[departures.STOP_AT_VARIABLE])
+    assert departures.read_stop_at() == 1_795_358_355
+    assert departures.ending_problem(1_795_358_354.9) == ""
+    assert "are stopped at 14:39 UTC on 2026-11-22" in departures.ending_problem(1_795_358_355)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan"])
 def test_what_is_no_time_stops_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cluster_end.STOP_AT_VARIABLE, text)
-    assert cluster_end.read_stop_at() is None and cluster_end.ending_problem(1e12) == ""
+    monkeypatch.setenv(departures.STOP_AT_VARIABLE, text)
+    assert departures.read_stop_at() is None and departures.ending_problem(1e12) == ""

@@ -23,7 +23,7 @@ from argus.archive.archive import Archive
 from argus.hooks import redact
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.ray.admission import REGISTRY_VARIABLE, steward_runs
-from argus.steward import background, cluster
+from argus.steward import cluster
 from argus.steward.cluster import ClusterSteward, look_after
 
 # Where nothing listens: Ray does not answer.
@@ -125,10 +125,10 @@ def test_a_job_with_the_id_of_a_removed_archive_is_looked_after(here: Cluster) -
 def test_pages_are_written_now_and_then_and_once_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, jobs, written = FakeClock(), {"one", "two"}, []
     clock.then = lambda now: now >= 100 and jobs.discard("one")
-    monkeypatch.setattr(background, "time", clock)
-    monkeypatch.setattr(background, "write_pages", lambda names: written.append((clock.now, names)) or clock.sleep(7))
+    monkeypatch.setattr(cluster, "time", clock)
+    monkeypatch.setattr(cluster, "write_pages", lambda names: written.append((clock.now, names)) or clock.sleep(7))
     leaving = SimpleNamespace(wait=lambda seconds: clock.sleep(seconds) or clock.now > 200)
-    background.update_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
+    cluster.update_pages(lambda: jobs, leaving)  # type: ignore[arg-type]
     assert written == [(60, ["one", "two"]), (101, ["one"]), (130, ["two"])]
 
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from real_processes import until
 
 from argus.archive.archive import ENGINE_ADDRESSES, Archive
-from argus.steward import prometheus, web
+from argus.steward import web
 
 NOW = 1_800_000_000.0
 
@@ -35,10 +35,10 @@ def make(jobs: Path, name: str, state: str, **details: object) -> Archive:
 
 @pytest.fixture
 def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Archive]:
-    monkeypatch.setattr(prometheus.time, "time", lambda: NOW)
+    monkeypatch.setattr(web.time, "time", lambda: NOW)
     made = [make(tmp_path / "jobs", f"grpo-{state.lower()}", state) for state in ("RUNNING", "QUEUED")]
     made.append(make(tmp_path / "jobs", "grpo-failed", "FAILED", ended_at=NOW - 60))
-    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * prometheus.ENDED_JOB_SECONDS))
+    made.append(make(tmp_path / "jobs", "grpo-old", "SUCCEEDED", ended_at=NOW - 2 * web.ENDED_JOB_SECONDS))
     # What a job may have put there.
     broken = make(tmp_path / "jobs", "grpo-broken", "RUNNING")
     (broken.path / "status.json").write_text("[" * 100_000)

@@ -16,7 +16,7 @@ from argus import cli
 from argus.archive.archive import JOB_VARIABLE, Archive
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import OperationError
-from argus.ray.address import ALLOWED_HOST_VARIABLE
+from argus.ray.api import ALLOWED_HOST_VARIABLE
 from argus.verbs import fetch
 from argus.verbs.shell import shell_command
 
