@@ -33,7 +33,7 @@ from steward_scene import HEAD, worker
 from argus.archive.archive import Archive
 from argus.common.identity import JOBS_API
 from argus.jobs.registry import RegisteredJob, Registry
-from argus.queue.room import Demand
+from argus.queue.demand import Demand
 from argus.ray.admission import REGISTRY_VARIABLE
 
 # Ray's monitor counts what is in use this often.

@@ -14,7 +14,7 @@ from fake_ray import FakeClock, answered
 from argus.archive.archive import Archive
 from argus.queue.queue import Queue
 from argus.queue.room import PLACEMENT_GROUPS
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.job import Steward
 

@@ -12,8 +12,9 @@ from typing import Any
 from ..archive.status import ENDED
 from ..common.text import printable
 from ..ray.admission import registry_path
-from ..ray.api import ALIVE, SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead, duplicate_names
+from ..ray.api import SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead
 from ..ray.departures import bad_nodes
+from ..ray.records import ALIVE, duplicate_names
 
 
 class NodeState(StrEnum):
@@ -258,7 +259,7 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
             state = replace(state, jobs=jobs, problem=exposure_problem(head.address) if expected else "")
         except RayApiError as error:
             state = replace(state, problem=str(error))
-    return replace(state, slow=head.slow, bad_nodes=bad_nodes(registry_path(), time.time()))
+    return replace(state, slow=head.slow_seconds, bad_nodes=bad_nodes(registry_path(), time.time()))
 
 
 def exposure_problem(address: str) -> str:

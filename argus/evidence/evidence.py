@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects evidence: reports of Ray and of a job's nodes at a moment of its life, kept under ``debug/``.
+"""Collects evidence: what Ray and a job's nodes report at a moment of the job's life, kept in its archive's ``debug/``.
 
-It runs on its own on any node: ``argus launch evidence ARCHIVE MOMENT``. As a separate process
-it can neither slow the trainer down nor end together with it. Without a head it collects from its own node only.
+It runs on any node as a process of its own, ``argus launch evidence ARCHIVE MOMENT``, so it neither slows the trainer
+down nor ends together with it. Without a head it collects from its own node only.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from . import node
 
 
 class Moment(StrEnum):
+    """The moments at which evidence is collected. DEMAND: a person asked for it."""
+
     SUBMIT = "submit"
     START = "start"
     PERIODIC = "periodic"
@@ -41,12 +43,16 @@ class Moment(StrEnum):
 
 # At these moments only the head is asked, without a process on any node.
 HEAD_ONLY_MOMENTS = (Moment.SUBMIT, Moment.PERIODIC)
+# At these moments, the versions of packages are collected as well.
 PACKAGE_MOMENTS = (Moment.START, Moment.DEMAND)
+# The index: a line of JSON for each file, or for each source that failed.
 INDEX = "debug/index.jsonl"
+# The limit for the answers of all nodes.
 NODES_TIMEOUT_SECONDS = 45
-# The number of periodic collections kept: one hour at the steward's interval.
+# The number of periodic collections that are kept: one hour at the steward's interval.
 MAX_PERIODIC = 12
-LIMIT = 1000
+# The maximum number of entries of a listing that is kept.
+MAX_ENTRIES = 1000
 # The filter for actors that are not dead.
 NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
 # The fields that a job's archive keeps of other jobs, their actors and tasks.
@@ -57,11 +63,8 @@ FOREIGN_FIELDS = {
 }
 
 
-# --- The head ---------------------------------------------------------------------------------------------------------
-
-
 def entries_json(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str:
-    """Entries of one of Ray's listings; those without a job are of the cluster."""
+    """Entries of a listing as JSON. Those of other jobs are shortened; those without a job concern the cluster."""
     return json.dumps(
         [foreign_entry(row) if row.get("job_id") not in {None, *job_ids} else without_env(row) for row in entries],
         indent=1,
@@ -69,42 +72,45 @@ def entries_json(entries: Iterable[Mapping[str, Any]], job_ids: set[str]) -> str
 
 
 def foreign_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of another job, without its inputs and its output."""
+    """An entry of another job, without what the job got and printed."""
     return {key: value for key, value in entry.items() if key in FOREIGN_FIELDS}
 
 
 def without_env(value: Any) -> Any:
-    """A value of Ray's API without runtime environments; the archive already has the job's own."""
+    """A value of Ray's API without runtime environments, of which the archive already has the job's."""
     if isinstance(value, dict):
         return {key: without_env(item) for key, item in value.items() if "runtime_env" not in key}
     return [without_env(item) for item in value] if isinstance(value, list) else value
 
 
-def actor_listing(head: RayHead, job_ids: set[str]) -> str:
+def actors_json(head: RayHead, job_ids: set[str]) -> str:
     """All actors of the job, including dead ones, and the living actors of other jobs."""
-    entries = [actor for job_id in sorted(job_ids) for actor in actors(head, job_filter(job_id), detail=True)[:LIMIT]]
-    others = (actor for actor in actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
-    return entries_json([*entries, *itertools.islice(others, LIMIT)], job_ids)
+    own = (list_actors(head, job_filter(job_id), detail=True)[:MAX_ENTRIES] for job_id in sorted(job_ids))
+    others = (actor for actor in list_actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
+    return entries_json([*itertools.chain(*own), *itertools.islice(others, MAX_ENTRIES)], job_ids)
 
 
 def list_entries(head: RayHead, path: str) -> list[dict[str, Any]]:
     return list(head.get(path)["data"]["result"]["result"])
 
 
-def job_list(head: RayHead, submission_id: str) -> str:
+def jobs_json(head: RayHead, submission_id: str) -> str:
+    """Ray's records of all jobs; those of other jobs are shortened."""
     jobs = head.get("/api/jobs/")
     return json.dumps([without_env(job) if is_of(submission_id, job) else foreign_entry(job) for job in jobs], indent=1)
 
 
 def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
+    """Whether Ray's record is of an attempt of the job with this submission id."""
     return str(job.get("submission_id") or "").partition("~")[0] == submission_id
 
 
 def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Ray's own ids of the attempts of a job."""
     return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
 
 
-def node_summary(head: RayHead) -> str:
+def nodes_json(head: RayHead) -> str:
     """Load, memory, shared memory, disks, network and GPUs of every node, as their agents measure them."""
     keys = ("hostname", "ip", "cpu", "cpus", "mem", "hostMem", "shm", "disk", "diskIo", "network", "gpus", "loadAvg")
     summary = head.get("/nodes?view=summary")["data"]["summary"]
@@ -112,18 +118,19 @@ def node_summary(head: RayHead) -> str:
 
 
 def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], str]]:
+    """The files of evidence that the head gives, with the functions that ask it for their texts."""
     job_ids = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
 
-    def state(query: str) -> Callable[[], str]:
-        return lambda: entries_json(list_entries(head, f"/api/v0/{query}&limit={LIMIT}"), job_ids())
+    def listing(query: str) -> Callable[[], str]:
+        return lambda: entries_json(list_entries(head, f"/api/v0/{query}&limit={MAX_ENTRIES}"), job_ids())
 
     return {
-        "ray_job_list.json": lambda: job_list(head, submission_id),
-        "ray_list_nodes.json": state("nodes?detail=1"),
-        "ray_list_actors.json": lambda: actor_listing(head, job_ids()),
-        "ray_list_tasks.json": state("tasks?detail=0"),
-        "ray_list_placement_groups.json": state("placement_groups?detail=1"),
-        "nodes.json": lambda: node_summary(head),
+        "ray_job_list.json": lambda: jobs_json(head, submission_id),
+        "ray_list_nodes.json": listing("nodes?detail=1"),
+        "ray_list_actors.json": lambda: actors_json(head, job_ids()),
+        "ray_list_tasks.json": listing("tasks?detail=0"),
+        "ray_list_placement_groups.json": listing("placement_groups?detail=1"),
+        "nodes.json": lambda: nodes_json(head),
         # The resources in use on each node, which the text of ``ray status`` lacks.
         "ray_cluster_status.json": lambda: json.dumps(
             head.get("/api/cluster_status")["data"]["clusterStatus"], indent=1
@@ -134,7 +141,7 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
 
 
 def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
-    """Evidence of the head. It runs on the head itself: the API may be closed to other nodes."""
+    """Write evidence of the head. Runs on the head itself, whose API may be closed to other nodes."""
     path = Path(archive)
     redactor = redact.Redactor(worker_secrets.load(path).values())
     head = local_head(address)
@@ -143,35 +150,29 @@ def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]
     ]
 
 
-# --- The processes of a job ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class JobProcesses:
-    """The nodes and processes of a job, present and past.
+    """The nodes and processes of a job, present and past."""
 
-    job_ids: Ray's own ids of its attempts. pids: process ids of its actors, by node id.
-    """
-
-    job_ids: set[str] = field(default_factory=set)
-    driver_nodes: set[str] = field(default_factory=set)
-    pids: dict[str, set[int]] = field(default_factory=dict)
+    job_ids: set[str] = field(default_factory=set)  # Ray's own ids of the attempts
+    driver_nodes: set[str] = field(default_factory=set)  # Ray's ids of the nodes on which drivers ran
+    pids: dict[str, set[int]] = field(default_factory=dict)  # the process ids of actors, by Ray's id of the node
 
 
-def actors(head: RayHead, which: str, detail: bool = False) -> list[dict[str, Any]]:
-    """Actors: NOT_DEAD, or of_job, where dead ones have logs as well. With `detail`, they have the cause of death."""
-    return list_entries(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{which}")
+def list_actors(head: RayHead, filters: str, detail: bool = False) -> list[dict[str, Any]]:
+    """Actors that match NOT_DEAD or a `job_filter`. detail: with the causes of death of dead ones."""
+    return list_entries(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{filters}")
 
 
 def job_filter(job_id: str) -> str:
-    """The filter for actors of one job, by Ray's id. Ray keeps dead actors of all jobs, and lists at most 10,000."""
+    """The filter for actors of one job, dead or alive. Without one, Ray's limit of 10,000 may leave out some."""
     return f"&filter_keys=job_id&filter_predicates=%3D&filter_values={quote(job_id, safe='')}"
 
 
 def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, driver_ended: bool) -> set[str]:
-    """The nodes whose loss may have killed actors of a job; actors that ended earlier do not count.
+    """Ray's ids of the nodes whose loss killed actors of a job.
 
-    driver_ended: the driver has ended, and so has ended all its actors before Ray noticed a lost node.
+    driver_ended: whether the driver has ended. Its actors then ended with it, perhaps before Ray noticed a lost node.
     """
     reasons = {"NODE_DIED", "OWNER_DIED"} if driver_ended else {"NODE_DIED"}
     nodes = set()
@@ -183,40 +184,38 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
 
 
 def processes_on_head(address: str, submission_id: str) -> JobProcesses:
-    """The processes of all attempts of a job, as the head's own API knows them."""
+    """The processes of all attempts of a job, from the API of the head. Runs on the head."""
     head = local_head(address)
     jobs = [job for job in head.jobs() if is_of(submission_id, job)]
     processes = JobProcesses(
         job_ids_of(submission_id, jobs), {str(job["driver_node_id"]) for job in jobs if job.get("driver_node_id")}
     )
     for job_id in sorted(processes.job_ids):
-        for actor in actors(head, job_filter(job_id)):
+        for actor in list_actors(head, job_filter(job_id)):
             if actor.get("node_id"):
                 processes.pids.setdefault(actor["node_id"], set()).add(int(actor.get("pid") or 0))
     return processes
 
 
 def address_of(archive: Archive) -> str:
-    """The address of the Jobs API: on the head its own, because a job can write into its plan."""
+    """The address of Ray's API: on the head that of its environment, because a job can write into its plan."""
     return os.environ.get(JOBS_API) or (archive.plan() or Plan()).address
 
 
 def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
+    """Ray's id of the head among nodes as ray.nodes() lists them; "" without a head."""
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 
 def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
     """The nodes and processes of a job; empty if the head does not answer."""
-    reference = connection.on(head, processes_on_head, address_of(archive), archive.submission_id)
+    reference = connection.start_on(head, processes_on_head, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_TIMEOUT_SECONDS)
     return values.get("head") or JobProcesses()
 
 
-# --- Collecting ------------------------------------------------------------------------------------------------------
-
-
 def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
-    """Write the available evidence, and errors in place of the rest; returns the entries added to the index."""
+    """Write the available evidence, and an error for the rest; returns the entries that it added to the index."""
     prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
     if moment in HEAD_ONLY_MOMENTS:
         entries = collect_head(str(archive.path), prefix, address_of(archive))
@@ -235,11 +234,11 @@ def collect(archive: Archive, moment: Moment, connection: Connection | None = No
 def collect_everywhere(
     archive: Archive, connection: Connection, prefix: str, with_packages: bool
 ) -> list[dict[str, Any]]:
-    """Evidence of the head and of every node on which the job has or had processes."""
+    """Write evidence of the head and of every node on which the job has or had processes."""
     since = archive.read_status().started_at or 0.0
     path = str(archive.path)
     if connection.problem:
-        # Evidence of this node alone is better than none; the index reports the problem.
+        # Evidence of this node alone is better than none.
         entries = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
         return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *entries]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
@@ -248,11 +247,11 @@ def collect_everywhere(
     processes = processes_of_job(connection, head, archive)
     job_ids = sorted(processes.job_ids)
     job_nodes = processes.driver_nodes | set(processes.pids)
-    started = {"the head's API": connection.on(head, collect_head, path, prefix, address)}
+    started = {"the head's API": connection.start_on(head, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in job_nodes:
             directory = f"{prefix}-{name}"
-            started[name] = connection.on(node_id, node.collect, path, directory, job_ids, since, with_packages)
+            started[name] = connection.start_on(node_id, node.collect, path, directory, job_ids, since, with_packages)
     values, problems = connection.results(started, NODES_TIMEOUT_SECONDS)
     for node_id in job_nodes - set(nodes):
         problems[f"node {node_id}"] = "it is not alive"
@@ -262,10 +261,10 @@ def collect_everywhere(
     ]
 
 
-def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
+def sweep_job(archive: Archive, connection: Connection) -> dict[str, Any]:
     """End the processes that an ended job left on any node.
 
-    Returns ``{"nodes": {name: what node.sweep returned}, "problems": {name: why a node did not answer}}``.
+    Returns ``{"nodes": {name: the result of node.sweep_node}, "problems": {name: why a node did not answer}}``.
     """
     if connection.problem:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
@@ -273,8 +272,8 @@ def sweep(archive: Archive, connection: Connection) -> dict[str, Any]:
     head = head_id(nodes)
     processes = processes_of_job(connection, head, archive)
     started = {
-        entry["NodeName"]: connection.on(
-            entry["NodeID"], node.sweep, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
+        entry["NodeName"]: connection.start_on(
+            entry["NodeID"], node.sweep_node, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
         )
         for entry in nodes
         if entry["NodeID"] != head

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hardware use of a job's nodes as Ray measures it: a sample every half minute, and warnings derived from them."""
+"""What a job's nodes use, as Ray measures it: every half minute into the archive, with warnings derived from it.
+
+Values are None if Ray could not measure them.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,23 @@ from ..archive.job_warnings import JobWarning, WarningKind
 from ..io.output import one_line
 from ..io.reading import MIB
 from ..io.schema import MalformedError, json_text, parse
-from ..ray.api import ALIVE
+from ..ray.records import ALIVE
 
-FILE = "logs/hardware.jsonl"
+# A line of JSON for each Measurement.
+MEASUREMENTS_FILE = "logs/hardware.jsonl"
 SAMPLE_INTERVAL_SECONDS = 30.0
 # Beyond this size every second line is dropped, so that the lines of a job stay evenly distributed.
 MAX_BYTES = 16 * MIB
 MAX_NODES = 1000
-# The disks with Ray's own files, where a full disk is noticed first.
+# The places of Ray's own files, where a full disk is noticed first. The first one that Ray measures counts.
 RAY_DISKS = ("/tmp/ray", "/")  # noqa: S108
-# Warnings consider the last half hour, if most of it was measured.
-WINDOW_SECONDS, MIN_COVERED_SECONDS, TAIL_BYTES = 1800.0, 1500.0, 4 * MIB
+# Warnings consider the last half hour, if at least so much of it was measured.
+WINDOW_SECONDS, MIN_COVERED_SECONDS = 1800.0, 1500.0
+# The end of the file that has the last half hour.
+TAIL_BYTES = 4 * MIB
 # A GPU below this utilization counts as idle.
 MAX_IDLE_PERCENT = 5.0
-# Growing memory causes a warning from this share on, if it will be full within these hours.
+# Growing memory causes a warning if this share of it is in use, and it will be full within these hours.
 MIN_MEMORY_SHARE, MAX_HOURS_TO_FULL = 0.5, 12.0
 # The minimum correlation of memory and time for a linear growth.
 MIN_CORRELATION = 0.9
@@ -40,27 +46,27 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Gpu:
-    """percent: of its time in use. memory: in bytes. power: in watts. temperature: in degrees Celsius."""
+    """The use of a GPU."""
 
-    percent: float | None = None
+    percent: float | None = None  # the share of the time in which it worked
+    # In bytes.
     memory: float | None = None
     memory_total: float | None = None
-    power: float | None = None
-    temperature: float | None = None
+    power: float | None = None  # in watts
+    temperature: float | None = None  # in degrees Celsius
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The use of a node: CPU percent, bytes, and bytes per second. memory: of its container, if that is limited.
+    """The use of a node. Memory and disk are in bytes."""
 
-    disk_free: of the file system with Ray's own files.
-    """
-
-    cpu: float | None = None
+    cpu: float | None = None  # in percent
+    # The memory of the container, if that is limited, or else of the machine.
     memory: float | None = None
     memory_total: float | None = None
-    shm: float | None = None
-    disk_free: float | None = None
+    shm: float | None = None  # shared memory in use
+    disk_free: float | None = None  # free in the file system with Ray's own files
+    # By the network, in bytes per second.
     sent: float | None = None
     received: float | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -68,34 +74,32 @@ class Usage:
 
 @dataclass(frozen=True)
 class Measurement:
-    """time: seconds since the epoch. nodes: by name."""
+    """The use of a job's nodes at a time."""
 
-    time: float
-    nodes: Mapping[str, Usage] = field(default_factory=dict)
+    time: float  # in seconds since the epoch
+    nodes: Mapping[str, Usage] = field(default_factory=dict)  # by the name of the node
 
 
 def measure_job(answer: Any, job_id: str, now: float, node_id: str = "") -> Measurement:
-    """The use of the workers on which a job has processes. answer: of Ray's /nodes?view=summary; job_id: Ray's own id.
+    """The use of the workers on which a job has processes. Raises KeyError and TypeError for a malformed answer.
 
-    node_id: of a worker whose processes Ray does not know.
-
-    The driver of a worker at the head's own address is listed with the head, which has no part in the training.
-
-    Raises KeyError and TypeError for another answer.
+    answer: of /nodes?view=summary. node_id: a worker that counts although Ray knows no processes of the job there.
+    The head, with which Ray lists the driver of a worker at its address, does not count: it takes no part in training.
     """
     nodes = {}
     for node in answer["data"]["summary"]:
         raylet = node.get("raylet") or {}
         processes = raylet.get("coreWorkersStats") or ()
         is_worker = raylet.get("state") == ALIVE and not raylet.get("isHeadNode")
-        # Processes of no job have the id "".
+        # A process that belongs to no job has the id "".
         is_known = job_id and any(process.get("jobId") == job_id for process in processes)
         if is_worker and (is_known or (node_id and raylet.get("nodeId") == node_id)):
-            nodes[str(raylet["nodeName"])] = usage(node)
+            nodes[str(raylet["nodeName"])] = parse_usage(node)
     return Measurement(round(now, 1), nodes)
 
 
-def usage(node: Mapping[str, Any]) -> Usage:
+def parse_usage(node: Mapping[str, Any]) -> Usage:
+    """The use of a node, from its entry in Ray's summary."""
     total, available = (*(node.get("mem") or ()), None, None)[:2]
     sent, received = (*(node.get("networkSpeed") or ()), None, None)[:2]
     disks = node.get("disk") or {}
@@ -107,11 +111,11 @@ def usage(node: Mapping[str, Any]) -> Usage:
         disk_free=next((disks[path].get("free") for path in RAY_DISKS if path in disks), None),
         sent=sent and round(sent),
         received=received and round(received),
-        gpus=tuple(map(gpu, node.get("gpus") or ())),
+        gpus=tuple(map(parse_gpu, node.get("gpus") or ())),
     )
 
 
-def gpu(device: Mapping[str, Any]) -> Gpu:
+def parse_gpu(device: Mapping[str, Any]) -> Gpu:
     memory, total, power = (device.get(name) for name in ("memoryUsed", "memoryTotal", "powerMw"))
     return Gpu(
         percent=device.get("utilizationGpu"),
@@ -122,22 +126,22 @@ def gpu(device: Mapping[str, Any]) -> Gpu:
     )
 
 
-def gpu_percent(archive: Archive) -> float | None:
-    """The average GPU utilization in a job's last lines. Raises UnreadableError."""
+def mean_gpu_percent(archive: Archive) -> float | None:
+    """The mean GPU utilization in a job's last measurements. Raises UnreadableError."""
     last = [*read(archive, TAIL_BYTES)][-RECENT_LINES:]
     every = (gpu.percent for line in last for node in line.nodes.values() for gpu in node.gpus)
-    # A job can put any number there.
+    # A job can write any number into the file.
     percents = [percent for percent in every if percent is not None and 0 <= percent <= 100]
     return statistics.fmean(percents) if percents else None
 
 
 def append(archive: Archive, measurement: Measurement) -> None:
-    """Raises OSError and UnreadableError."""
-    archive.append(FILE, f"{json_text(measurement)}\n")
+    """Add a measurement to the archive. Raises OSError and UnreadableError."""
+    archive.append(MEASUREMENTS_FILE, f"{json_text(measurement)}\n")
     with contextlib.suppress(OSError):
-        if os.lstat(archive.path / FILE).st_size > MAX_BYTES:
+        if os.lstat(archive.path / MEASUREMENTS_FILE).st_size > MAX_BYTES:
             lines = thin_out([*read(archive)])
-            archive.write_text(FILE, "".join(f"{json_text(line)}\n" for line in lines), durable=False)
+            archive.write_text(MEASUREMENTS_FILE, "".join(f"{json_text(line)}\n" for line in lines), durable=False)
 
 
 def thin_out(lines: Sequence[Measurement]) -> list[Measurement]:
@@ -151,9 +155,9 @@ def thin_out(lines: Sequence[Measurement]) -> list[Measurement]:
 
 
 def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
-    """The measurements in the last `tail` bytes or in all. A job can write there. Raises UnreadableError."""
+    """The measurements in the last `tail` bytes, or in all, without other lines of the job. Raises UnreadableError."""
     try:
-        with archive.open(FILE) as file:
+        with archive.open(MEASUREMENTS_FILE) as file:
             size = min(file.seek(0, os.SEEK_END), 2 * MAX_BYTES)
             file.seek(-min(tail or size, size), os.SEEK_END)
             data = file.read(size)
@@ -163,7 +167,7 @@ def read(archive: Archive, tail: int = 0) -> Iterator[Measurement]:
     for line in data.splitlines():
         with contextlib.suppress(ValueError, RecursionError, MalformedError):
             measurement = parse(Measurement, json.loads(line))
-            # Times increase, and are in the range of a chart, whatever a job has written.
+            # Whatever a job has written, times increase and fit a chart.
             if last < measurement.time < 1e11 and len(measurement.nodes) <= MAX_NODES:
                 last = measurement.time
                 yield measurement
@@ -175,7 +179,7 @@ def usage_warnings(measurements: Iterable[Measurement]) -> list[JobWarning]:
     recent = [line for line in every if line.time >= every[-1].time - WINDOW_SECONDS]
     if len(recent) < 3 or recent[-1].time - recent[0].time < MIN_COVERED_SECONDS:
         return []
-    growing = [text for name in recent[-1].nodes if (text := memory_growth(name, recent))]
+    growing = [text for name in recent[-1].nodes if (text := memory_growth_text(name, recent))]
     job_warnings = [JobWarning(WarningKind.MEMORY_GROWS, text) for text in growing[:1]]
     gpus = [gpu.percent for line in recent for node in line.nodes.values() for gpu in node.gpus]
     if gpus and all(percent is not None and percent < MAX_IDLE_PERCENT for percent in gpus):
@@ -183,8 +187,8 @@ def usage_warnings(measurements: Iterable[Measurement]) -> list[JobWarning]:
     return job_warnings
 
 
-def memory_growth(name: str, measurements: Sequence[Measurement]) -> str:
-    """A text about growing memory of a node that will be full within hours, or ""."""
+def memory_growth_text(name: str, measurements: Sequence[Measurement]) -> str:
+    """A text about the memory of a node if it grows and will be full within hours, or ""."""
     points = [(line.time, node.memory) for line in measurements if (node := line.nodes.get(name)) and node.memory]
     total = measurements[-1].nodes[name].memory_total
     times, values = [time for time, _value in points], [value for _time, value in points if value]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of one node: a job's processes with their stacks, devices, memory and logs. Also ends what a job left.
+"""Evidence of one node, and the end of what a job left there.
 
-It runs on a node, in an actor of Ray or on its own, and needs neither the head nor Ray.
+The evidence is the job's processes with their stacks, devices, memory and Ray's logs, as files in the archive. All runs
+on that node, in an actor of Ray or as a process of its own, and needs neither the head nor Ray.
 """
 
 from __future__ import annotations
@@ -27,25 +28,30 @@ from ..archive.archive import JOB_VARIABLE
 from ..hooks import redact, worker_secrets
 from ..io.control_group import GROUPS
 
-# Only the user of the nodes and its group may read an archive.
+# The mask of files in an archive, which only the user of the nodes and its group may read.
 UMASK = 0o027
+# A longer text of evidence loses its middle.
 MAX_FILE_BYTES = 1 << 20
 MAX_LOG_BYTES = 256 << 10
 MAX_LOG_FILES = 64
 COMMAND_TIMEOUT_SECONDS = 15
+# The maximum number of processes whose stacks are read.
 MAX_STACKS = 64
+RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
+SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
 # The time for Ray's workers to end after their job, and for processes to end after SIGTERM.
 WORKER_EXIT_TIMEOUT_SECONDS = 8.0
 TERM_TIMEOUT_SECONDS = 3.0
-RAY_LOGS = Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray/session_latest/logs")  # noqa: S108 - Ray's own directory
 # torch names shared memory after its process (aten/src/ATen/MapAllocator.cpp, NewProcessWideShmHandle).
-SHM = Path("/dev/shm")  # noqa: S108 - the kernel's own directory
 TORCH_SHM = re.compile(r"torch_(\d+)_")
+# A line of a log about communication between GPUs or nodes.
 NETWORK_LINE = re.compile(r"NCCL|RCCL|[Gg]loo|ProcessGroup|Watchdog")
 
 
 @dataclass(frozen=True)
 class Process:
+    """A process as /proc shows it. state: such as "S (sleeping)"."""
+
     pid: int
     parent: int
     state: str
@@ -55,13 +61,14 @@ class Process:
 
 
 def clip(text: str, limit: int = MAX_FILE_BYTES) -> str:
+    """The beginning and the end of a long text, with a note in place of the middle."""
     if len(text) <= limit:
         return text
     half = limit // 2
     return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
-def run(*command: str, seconds: float = COMMAND_TIMEOUT_SECONDS) -> str:
+def command_output(*command: str, seconds: float = COMMAND_TIMEOUT_SECONDS) -> str:
     """The output of a command, or a note that it is not installed."""
     if not shutil.which(command[0]):
         return f"{command[0]} is not installed\n"
@@ -77,7 +84,7 @@ def run(*command: str, seconds: float = COMMAND_TIMEOUT_SECONDS) -> str:
     return done.stdout + done.stderr + (f"[exit code {done.returncode}]\n" if done.returncode else "")
 
 
-def variables(process: Path) -> dict[str, str]:
+def process_environment(process: Path) -> dict[str, str]:
     """The environment that a process was started with; empty if it has ended or belongs to another user."""
     try:
         raw = (process / "environ").read_bytes().decode(errors="replace")
@@ -86,11 +93,11 @@ def variables(process: Path) -> dict[str, str]:
     return dict(line.split("=", 1) for line in raw.split("\0") if "=" in line)
 
 
-def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
-    """All processes of a job: each inherits the job's variable, whichever process has started it."""
-    job_processes = []
+def job_processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
+    """All processes of a job on this node: each has inherited the job's variable in its environment."""
+    matching = []
     for path in proc.glob("[0-9]*"):
-        if int(path.name) == os.getpid() or variables(path).get(JOB_VARIABLE) != submission_id:
+        if int(path.name) == os.getpid() or process_environment(path).get(JOB_VARIABLE) != submission_id:
             continue
         try:
             status = dict(line.split(":\t", 1) for line in (path / "status").read_text().splitlines() if ":\t" in line)
@@ -101,13 +108,13 @@ def processes(submission_id: str, proc: Path = Path("/proc")) -> list[Process]:
         if status["State"].startswith("Z"):
             continue  # ended, and not reaped by its parent yet
         memory = int(status.get("VmRSS", "0 kB").split()[0]) // 1024
-        job_processes.append(
+        matching.append(
             Process(int(path.name), int(status["PPid"]), status["State"], memory, int(status["Threads"]), command)
         )
-    return sorted(job_processes, key=lambda process: process.pid)
+    return sorted(matching, key=lambda process: process.pid)
 
 
-def stacks(processes: Iterable[Process]) -> str:
+def dump_stacks(processes: Iterable[Process]) -> str:
     """The Python stacks of processes, taken without pausing them."""
     spy = shutil.which("py-spy") or shutil.which("py-spy", path=str(Path(sys.executable).parent))
     if not spy:
@@ -116,7 +123,7 @@ def stacks(processes: Iterable[Process]) -> str:
 
     def dump(pid: int) -> str:
         try:
-            return run(spy, "dump", "--nonblocking", "--pid", str(pid))
+            return command_output(spy, "dump", "--nonblocking", "--pid", str(pid))
         except subprocess.TimeoutExpired:
             return f"Process {pid}: py-spy did not answer within {COMMAND_TIMEOUT_SECONDS} s\n"
 
@@ -124,15 +131,15 @@ def stacks(processes: Iterable[Process]) -> str:
         return "\n".join(pool.map(dump, pids[:MAX_STACKS]))
 
 
-def gpus() -> str:
+def gpu_report() -> str:
     """The state of the accelerators, as reported by their vendor's tool."""
     for tool, arguments in (("nvidia-smi", ("-q",)), ("rocm-smi", ("--showallinfo",))):
         if shutil.which(tool):
-            return run(tool) + "\n" + run(tool, *arguments)
+            return command_output(tool) + "\n" + command_output(tool, *arguments)
     return "neither nvidia-smi nor rocm-smi is installed\n"
 
 
-def memory() -> str:
+def memory_report() -> str:
     """The memory of the machine, and that of the container."""
     parts = [Path("/proc/meminfo").read_text()]
     for path in sorted((*GROUPS.glob("memory.*"), *GROUPS.glob("memory/memory.*_in_bytes"))):
@@ -142,13 +149,13 @@ def memory() -> str:
     return "".join(parts)
 
 
-def network() -> str:
+def network_report() -> str:
     devices = Path("/proc/net/dev").read_text()
-    return run("ip", "-brief", "address") + devices + run("ibdev2netdev")
+    return command_output("ip", "-brief", "address") + devices + command_output("ibdev2netdev")
 
 
 def log_paths(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> list[Path]:
-    """Ray's logs of a job on this node, by Ray's ids of the job; without ids, those written since its start."""
+    """Ray's logs of a job on this node, by Ray's ids of its attempts; without ids, those written since its start."""
     ids = "|".join(job_ids)
     regex = re.compile(rf"worker-\w+-(?:{ids})-\d+\.(?:out|err)|runtime_env_setup-(?:{ids})\.log") if ids else None
     paths = [logs / name for name in ("raylet.err", "raylet.out", "ray_process_exit.log")]
@@ -159,8 +166,8 @@ def log_paths(job_ids: Iterable[str], since: float, logs: Path = RAY_LOGS) -> li
     return [path for path in paths if path.is_file() and path.stat().st_size][:MAX_LOG_FILES]
 
 
-def tail(path: Path, size: int = MAX_LOG_BYTES) -> str:
-    """The end of a file, from the beginning of a line on: a part of a secret could not be recognised."""
+def read_tail(path: Path, size: int = MAX_LOG_BYTES) -> str:
+    """The last lines of a file. Only whole ones: in a part of a line, a secret might not be recognised."""
     with path.open("rb") as file:
         begin = max(0, file.seek(0, os.SEEK_END) - size)
         file.seek(begin)
@@ -169,7 +176,7 @@ def tail(path: Path, size: int = MAX_LOG_BYTES) -> str:
     return data[first:].decode(errors="replace")
 
 
-def packages() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """The version of every package, by name."""
     versions = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
     return {name: versions[name] for name in sorted(versions, key=str.lower)}
@@ -180,35 +187,37 @@ def collect(
 ) -> list[dict[str, Any]]:
     """Write this node's evidence into `directory` below the archive; returns the entries for the index.
 
+    If a source fails, a file with its error is written instead.
     job_ids: Ray's own ids of all attempts. since: the job's start, in seconds since the epoch.
-    In place of a source that fails there is a file with its error.
     """
     root = Path(archive)
     redactor = redact.Redactor(worker_secrets.load(root).values())
-    job_processes = processes(root.name)
+    processes = job_processes(root.name)
     logs = log_paths(job_ids, since)
     sources: dict[str, Callable[[], str]] = {
-        "processes.json": lambda: json.dumps([asdict(process) for process in job_processes], indent=1),
-        "stacks.txt": lambda: stacks(job_processes),
+        "processes.json": lambda: json.dumps([asdict(process) for process in processes], indent=1),
+        "stacks.txt": lambda: dump_stacks(processes),
         "environment.json": lambda: json.dumps(
             {
-                process.pid: redact.masked_environment(variables(Path("/proc", str(process.pid))), redactor)
-                for process in job_processes
+                process.pid: redact.masked_environment(process_environment(Path("/proc", str(process.pid))), redactor)
+                for process in processes
             },
             indent=1,
         ),
-        "gpu.txt": gpus,
-        "memory.txt": memory,
-        "shm.txt": lambda: run("df", "-k", str(SHM)) + run("ls", "-lb", "--full-time", str(SHM)),
-        "disk.txt": lambda: run("df", "-h"),
-        "network.txt": network,
+        "gpu.txt": gpu_report,
+        "memory.txt": memory_report,
+        "shm.txt": lambda: command_output("df", "-k", str(SHM)) + command_output("ls", "-lb", "--full-time", str(SHM)),
+        "disk.txt": lambda: command_output("df", "-h"),
+        "network.txt": network_report,
         "communication.txt": lambda: "\n".join(
-            f"{path.name}: {line}" for path in logs for line in tail(path).split("\n") if NETWORK_LINE.search(line)
+            f"{path.name}: {line}" for path in logs for line in read_tail(path).split("\n") if NETWORK_LINE.search(line)
         ),
-        **{f"logs/{path.name}": partial(tail, path) for path in logs},
+        **{f"logs/{path.name}": partial(read_tail, path) for path in logs},
     }
     if with_packages:
-        sources["packages.txt"] = lambda: "".join(f"{name}=={version}\n" for name, version in packages().items())
+        sources["packages.txt"] = lambda: "".join(
+            f"{name}=={version}\n" for name, version in package_versions().items()
+        )
     return [write(root, f"{directory}/{name}", source, redactor) for name, source in sources.items()]
 
 
@@ -222,7 +231,7 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
         entry = {"file": f"{name}.error", "error": text.strip()}
     shown = clip(text)
     target = archive / entry["file"]
-    # It also runs in processes of Ray, which have a mask of their own.
+    # The mask of this process may be another one, as in actors of Ray.
     before = os.umask(UMASK)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -232,16 +241,19 @@ def write(archive: Path, name: str, source: Callable[[], str], redactor: redact.
     return {**entry, "bytes": target.stat().st_size, **({"cut": True} if shown != text else {})}
 
 
-def sweep(submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT_TIMEOUT_SECONDS) -> dict[str, Any]:
+def sweep_node(
+    submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT_TIMEOUT_SECONDS
+) -> dict[str, Any]:
     """End the processes that a job left on this node; returns what was ended and what remains.
 
-    pids: the job's processes on this node as Ray knew them; shared memory is named after process ids.
+    pids: the process ids of the job on this node as Ray knew them, after which shared memory is named.
+    patience: the seconds in which the processes may end by themselves.
     """
     wait_until_gone(submission_id, patience)
-    killed = {process.pid: process.command for process in processes(submission_id)}
+    killed = {process.pid: process.command for process in job_processes(submission_id)}
     for signum in (signal.SIGTERM, signal.SIGKILL):
-        for process in processes(submission_id):
-            # It may have ended meanwhile.
+        for process in job_processes(submission_id):
+            # The process may have ended meanwhile.
             with contextlib.suppress(OSError):
                 os.kill(process.pid, signum)
         wait_until_gone(submission_id, TERM_TIMEOUT_SECONDS)
@@ -249,7 +261,7 @@ def sweep(submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT
     return {
         "killed": killed,
         "shm_removed": remove_shared_memory(job_pids),
-        "left": [asdict(process) for process in processes(submission_id)],
+        "left": [asdict(process) for process in job_processes(submission_id)],
         "gpu_processes": gpu_processes(job_pids),
     }
 
@@ -257,12 +269,12 @@ def sweep(submission_id: str, pids: Iterable[int], patience: float = WORKER_EXIT
 def wait_until_gone(submission_id: str, seconds: float) -> None:
     """Wait until the job has no process on this node, for at most that time."""
     deadline = time.monotonic() + seconds
-    while processes(submission_id) and time.monotonic() < deadline:
+    while job_processes(submission_id) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
 def remove_shared_memory(pids: set[int]) -> list[str]:
-    """Remove torch's shared memory of processes that have ended; the names of its files."""
+    """Remove torch's shared memory of those processes that have ended; returns the names of the files."""
     removed = []
     for path in SHM.glob("torch_*"):
         match = TORCH_SHM.match(path.name)
@@ -273,7 +285,7 @@ def remove_shared_memory(pids: set[int]) -> list[str]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process holds no memory: it is gone, or a zombie, however late its parent asks for it."""
+    """Whether a process is gone, or a zombie, which holds no memory until its parent waits for it."""
     try:
         return Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").startswith("0 ")
     except OSError:
@@ -281,9 +293,9 @@ def has_ended(pid: int) -> bool:
 
 
 def gpu_processes(pids: Iterable[int]) -> list[str]:
-    """The job's processes that still hold GPU memory, as nvidia-smi lists them."""
+    """The lines of nvidia-smi about those processes that still hold GPU memory."""
     if not shutil.which("nvidia-smi"):
         return []
-    listed = run("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")
+    listed = command_output("nvidia-smi", "--query-compute-apps=pid,used_memory,gpu_uuid", "--format=csv,noheader")
     pid_texts = set(map(str, pids))
     return [line for line in listed.splitlines() if line.split(",")[0].strip() in pid_texts]

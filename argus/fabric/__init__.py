@@ -1,4 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network between the workers of a running cluster: `all_reduce` measures it, and finds the worker at fault, in any
-Python without packages.
-"""
+"""The network between the workers of a running cluster: `all_reduce` measures it, `fault_search` finds faults."""

@@ -1,163 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures all-reduces between the workers of a running cluster through Ray, and finds the node that slows them."""
+"""Measures all-reduces between the workers of a running cluster, with gloo on CPUs and NCCL on GPUs.
+
+`all_reduce` runs on the head. A placement group holds the resources of the workers meanwhile, so the GPUs of running
+jobs are never used. `fault_search.py` chooses the groups to measure, and finds the worker at fault.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import chain
-from statistics import median
 from typing import Any
 
 from ..ray.tasks import Connection, free_port
+from .fault_search import Bandwidth, FaultSearch, Group, Verdict, to_json
 
-Group = tuple[str, ...]
-# A pair below half the usual bandwidth is slow; the whole group below a tenth: more nodes share more links, and a
-# collective over TCP does lose some of its rate.
-SLOW_PAIR_FRACTION, SLOW_WHOLE_FRACTION = 0.5, 0.1
-
-
-@dataclass(frozen=True)
-class Bandwidth:
-    """The bus bandwidth of one collective in GB/s; None with the error if it failed."""
-
-    bandwidth: float | None
-    error: str = ""
-
-
-# Measures disjoint groups of nodes at the same time.
-Measure = Callable[[Sequence[Group]], Sequence[Bandwidth]]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The measurements, and the nodes and links at fault.
-
-    whole: all nodes together. measured: every smaller group; one node alone if it did not answer.
-    bad: nodes that fail or are slow with a node that is fine. links: pairs of nodes that are fine with others.
-    group: a group that fails although none of its parts does; empty if a node or a link explains it.
-    usual: the bandwidth of most pairs; of three, between the slowest and the fastest; 0 if none was measured.
-    """
-
-    whole: Bandwidth
-    measured: Mapping[Group, Bandwidth] = field(default_factory=dict)
-    bad: tuple[str, ...] = ()
-    links: tuple[Group, ...] = ()
-    group: Group = ()
-    usual: float = 0.0
-
-
-class FaultSearch:
-    """Bisects a failing collective: all nodes, pairs, each suspect with a good node, then halves."""
-
-    def __init__(self, nodes: Sequence[str], measure: Measure) -> None:
-        self.nodes = tuple(nodes)
-        self.measured: dict[Group, Bandwidth] = {}
-        self._measure = measure
-
-    def run(self) -> Verdict:
-        (whole,) = self._measure([self.nodes])
-        if len(self.nodes) < 3:
-            # With two nodes, either could be at fault.
-            return Verdict(whole, group=self.nodes if self._fails(whole, 0.0) else ())
-        pairs = self._pairs()
-        # With an odd number, the first node is in two pairs; with three, every node is.
-        three = len(self.nodes) == 3
-        rates = [self.measured[pair].bandwidth for pair in (pairs if three else pairs[: len(self.nodes) // 2])]
-        measured_rates = sorted(rate for rate in rates if rate is not None)
-        usual = median(measured_rates[:1] + measured_rates[-1:] if three else measured_rates) if measured_rates else 0.0
-        limit = SLOW_PAIR_FRACTION * usual
-        suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
-        unsuspected = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))
-        # Nodes that are also in a suspected pair come last.
-        good = sorted(filter(unsuspected.__contains__, self.nodes), key=set(chain.from_iterable(suspects)).__contains__)
-        bad, links = self._confirm(suspects, good, limit)
-        group: Group = ()
-        if not bad and not links and self._fails(whole, SLOW_WHOLE_FRACTION * usual):
-            group = self._bisect(SLOW_WHOLE_FRACTION * usual)
-        return Verdict(whole, dict(self.measured), tuple(bad), tuple(links), group, usual)
-
-    @staticmethod
-    def _fails(measured: Bandwidth, limit: float) -> bool:
-        return measured.bandwidth is None or measured.bandwidth < limit
-
-    def _measure_new(self, groups: Sequence[Group]) -> None:
-        new = [group for group in groups if group not in self.measured]
-        if new:
-            self.measured.update(zip(new, self._measure(new), strict=True))
-
-    def _pairs(self) -> list[Group]:
-        """Measure disjoint pairs; afterwards, an odd last node with the first one; of three nodes, all pairs."""
-        pairs = [self.nodes[at : at + 2] for at in range(0, len(self.nodes) - 1, 2)]
-        self._measure_new(pairs)
-        if len(self.nodes) % 2:
-            odd = (self.nodes[-1], self.nodes[0])
-            self._measure_new([odd])
-            pairs.append(odd)
-        if len(self.nodes) == 3:
-            self._measure_new([self.nodes[1:]])
-            pairs.append(self.nodes[1:])
-        return pairs
-
-    def _confirm(self, suspects: Sequence[Group], good: Sequence[str], limit: float) -> tuple[list[str], list[Group]]:
-        """Measure every suspected node with a good one; as many at once as there are such nodes."""
-        if not good:
-            return [], []
-        nodes = [node for node in dict.fromkeys(chain.from_iterable(suspects)) if node not in good]
-        bad = []
-        for at in range(0, len(nodes), len(good)):
-            pairs = list(zip(nodes[at : at + len(good)], good, strict=False))
-            self._measure_new(pairs)
-            bad += [pair[0] for pair in pairs if self._fails(self.measured[pair], limit)]
-        return bad, [pair for pair in suspects if not set(pair) & set(bad)]
-
-    def _bisect(self, limit: float) -> Group:
-        """The smallest group that fails although both of its halves do not."""
-        group = self.nodes
-        while len(group) > 2:
-            middle = len(group) // 2
-            halves = [half for half in (group[:middle], group[middle:]) if len(half) > 1]
-            self._measure_new(halves)
-            failing = [half for half in halves if self._fails(self.measured[half], limit)]
-            if not failing:
-                break
-            group = failing[0]
-        return group
-
-
-def to_json(verdict: Verdict) -> dict[str, Any]:
-    measured = [{"nodes": list(group), **asdict(measurement)} for group, measurement in verdict.measured.items()]
-    return {**asdict(verdict), "measured": measured}
-
-
-def from_json(answer: dict[str, Any]) -> Verdict:
-    measured = {tuple(entry["nodes"]): Bandwidth(entry["bandwidth"], entry["error"]) for entry in answer["measured"]}
-    return Verdict(
-        Bandwidth(**answer["whole"]),
-        measured,
-        tuple(answer["bad"]),
-        tuple(map(tuple, answer["links"])),
-        tuple(answer["group"]),
-        answer["usual"],
-    )
-
-
-# All-reduces between the workers of a running cluster, through Ray: gloo on CPUs, NCCL on GPUs.
-#
-# Runs on the head. A placement group holds the workers' resources meanwhile: GPUs of running jobs are never used.
-
-ACCELERATOR_LABEL = "argus.verl/accelerator"
-CPU = "cpu"
+# The label that this collection gives to Ray nodes, and its value for a node without accelerators.
+ACCELERATOR_LABEL, CPU = "argus.verl/accelerator", "cpu"
 RESERVE_TIMEOUT_SECONDS = 15.0
-# The number of reductions, the time limit of each step such as connecting, and the limit until all processes run, which
-# is longer because torch is imported from a cold disk.
-REPETITIONS, STEP_SECONDS, START_TIMEOUT_SECONDS = 5, 30.0, 90.0
-# The tensor in MiB: large enough that latencies do not count, on CPUs small enough for seconds.
+# The limit of each step of a process, such as connecting.
+STEP_TIMEOUT_SECONDS = 30.0
+# The limit until all processes run, which is longer because torch is imported from a cold disk.
+START_TIMEOUT_SECONDS = 90.0
+# The number of reductions that are measured together.
+REPETITIONS = 5
+# The backends of torch.distributed, and the MiB of the tensor for each: large enough that latencies do not count, on
+# CPUs small enough for seconds.
 GLOO, NCCL = "gloo", "nccl"
 TENSOR_MIB = {GLOO: 64, NCCL: 1024}
 MAX_ERROR_CHARS = 200
@@ -165,13 +37,13 @@ MAX_ERROR_CHARS = 200
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker node, its kind of accelerator, and how many processes it runs."""
+    """A worker node of Ray."""
 
     name: str
     node_id: str
     address: str
-    processes: int
-    accelerator: str
+    processes: int  # how many processes of the all-reduce it runs: one for each GPU, or one
+    accelerator: str  # cpu, or the kind of its GPUs
 
 
 class SkippedError(Exception):
@@ -192,6 +64,7 @@ def workers_of(nodes: Sequence[dict[str, Any]]) -> list[Worker]:
 
 
 def backend_of(workers: Sequence[Worker]) -> str:
+    """The backend of torch.distributed for these workers."""
     return NCCL if workers and workers[0].accelerator != CPU else GLOO
 
 
@@ -201,12 +74,12 @@ def bus_bandwidth(mib: int, processes: int, seconds: float) -> float:
 
 
 def is_peer_timeout(error: str) -> bool:
-    """Whether an error is that of a process that has waited for others."""
+    """Whether an error comes from a process that waited in vain for another one, which has the cause."""
     return "Dist" in error or "timeout" in error.lower() or "no answer" in error
 
 
 class WorkerGroups:
-    """Measures groups of workers, whose resources it holds."""
+    """Holds the resources of all workers until it is closed, and measures groups of them."""
 
     def __init__(self, connection: Connection, workers: Sequence[Worker]) -> None:
         self._connection = connection
@@ -233,16 +106,17 @@ class WorkerGroups:
         remove_placement_group(self._group)
 
     def measure(self, groups: Sequence[Group]) -> list[Bandwidth]:
+        """The bandwidth of each group. The groups are disjoint and run at the same time."""
         first = [self._workers[group[0]] for group in groups]
-        ports = {worker.name: self._connection.on(worker.node_id, free_port, worker.address) for worker in first}
-        free_ports, problems = self._connection.results(ports, STEP_SECONDS)
+        ports = {worker.name: self._connection.start_on(worker.node_id, free_port, worker.address) for worker in first}
+        free_ports, problems = self._connection.results(ports, STEP_TIMEOUT_SECONDS)
         started: dict[str, Any] = {}
         for group in groups:
             if group[0] in free_ports:
                 started |= self._start(group, free_ports[group[0]])
-        # Starting, connecting and measuring each have their own limit in the processes.
+        # In the processes, connecting and each reduction have limits of their own.
         futures = {key: task.future() for key, task in started.items()}
-        values, failed = self._connection.results(futures, START_TIMEOUT_SECONDS + 3 * STEP_SECONDS)
+        values, failed = self._connection.results(futures, START_TIMEOUT_SECONDS + 3 * STEP_TIMEOUT_SECONDS)
         for key in failed:
             with suppress(Exception):
                 self._connection.ray.cancel(started[key], force=True)
@@ -256,7 +130,7 @@ class WorkerGroups:
         first = self._workers[group[0]]
         group_arguments = first.address, port, len(members), self._backend
         share = {"num_cpus": 1} if self._backend == GLOO else {"num_cpus": 0, "num_gpus": 1}
-        # Each measurement needs a new process: torch numbers its groups, and the numbers differ after a failure.
+        # A new process for each measurement: torch numbers its groups, and after a failure the numbers would differ.
         remote = self._connection.ray.remote(max_calls=1)(time_all_reduce_or_error)
         started = {}
         for rank, (name, number) in enumerate(members):
@@ -269,29 +143,26 @@ class WorkerGroups:
         names = [f"{name} {number}" for name in group for number in range(self._workers[name].processes)]
         errors = [f"{key}: {text}" for key, text in problems.items() if key in (*names, group[0])]
         if errors or not all(name in values for name in names):
-            # The processes that wait for a failed one have less informative errors.
+            # Not the error of a process that waited for the failed one, if there is another error.
             return Bandwidth(None, min(errors, key=is_peer_timeout, default="no answer"))
         slowest = max(values[name] for name in names)
         return Bandwidth(round(bus_bandwidth(TENSOR_MIB[self._backend], len(names), slowest), 3))
 
 
 def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
-    """Measure, and return the verdict as JSON, or ``skipped`` with the reason.
-
-    expected: the names of all workers.
-    """
+    """Measure all workers; returns the verdict, or ``skipped`` with the reason. expected: their inventory names."""
     connection = Connection()
     if connection.problem:
         return {"skipped": connection.problem}
     connection.ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     workers = workers_of(connection.nodes())
     absent = sorted({*expected} - {worker.name for worker in workers})
-    # Ray takes a node that hangs for alive, and a placement group waits for it.
-    probes = {worker.name: connection.on(worker.node_id, free_port, worker.address) for worker in workers}
+    # Ray lists a node that hangs as alive, and a placement group would wait for it.
+    probes = {worker.name: connection.start_on(worker.node_id, free_port, worker.address) for worker in workers}
     if probes:
-        # The limit of the others starts with the first answer: on a busy cluster, all of them start slowly.
+        # The limit for all answers starts with the first one: on a busy cluster, every node is slow.
         wait(probes.values(), START_TIMEOUT_SECONDS, return_when=FIRST_COMPLETED)
-    _ports, problems = connection.results(probes, STEP_SECONDS)
+    _ports, problems = connection.results(probes, STEP_TIMEOUT_SECONDS)
     silent: dict[Group, Bandwidth] = {(name,): Bandwidth(None, problem) for name, problem in problems.items()}
     workers = [worker for worker in workers if worker.name not in problems]
     try:
@@ -308,11 +179,12 @@ def all_reduce(expected: Sequence[str]) -> dict[str, Any]:
     return {**to_json(verdict), "absent": absent, "backend": backend_of(workers), "processes": processes}
 
 
-# --- One process of an all-reduce, on a worker: the code travels there by value ---------------------------------------
+# The rest of the file runs in the processes on workers: Ray sends it there by value (register_pickle_by_value), so it
+# uses nothing of the program outside this file.
 
 
 def time_all_reduce_or_error(rank: int, address: str, port: int, world: int, backend: str) -> float | str:
-    """Return the seconds of one all-reduce, or the error in one line. Only the rank differs between the processes."""
+    """The seconds of one all-reduce, or the error in one line. The arguments are those of `time_all_reduce`."""
     try:
         return time_all_reduce(rank, address, port, world, backend)
     except Exception as error:
@@ -321,6 +193,7 @@ def time_all_reduce_or_error(rank: int, address: str, port: int, world: int, bac
 
 
 def time_all_reduce(rank: int, address: str, port: int, world: int, backend: str) -> float:
+    """The seconds of one all-reduce between `world` processes. The process with rank 0 listens at address and port."""
     import torch
     import torch.distributed as dist
 
@@ -329,7 +202,9 @@ def time_all_reduce(rank: int, address: str, port: int, world: int, backend: str
     # GPU kernels continue after the call returns.
     synchronize = torch.cuda.synchronize if on_gpu else (lambda: None)
     store = dist.TCPStore(address, port, world, is_master=rank == 0, timeout=timedelta(seconds=START_TIMEOUT_SECONDS))
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=STEP_SECONDS))
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world, timeout=timedelta(seconds=STEP_TIMEOUT_SECONDS)
+    )
     try:
         # The first reduction connects all processes, and its result is known.
         first = torch.ones(1024, device=device)

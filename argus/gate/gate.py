@@ -22,8 +22,10 @@ from ..jobspec.plan import Job, plan_job
 from ..jobspec.spec import JobSpec
 from ..jobspec.spec_checks import accelerator_findings
 from ..jobspec.verl_releases import PPO, SFT, profile_of
-from ..queue.room import UNITS_KEY, Demand, Room, find_placed_ids
-from ..ray.api import RayHead, free_workers
+from ..queue.demand import UNITS_KEY, Demand
+from ..queue.room import Room, read_placed_ids
+from ..ray.api import RayHead
+from ..ray.records import free_workers
 from .head import file_findings, read_marker, resume_findings
 from .nodes import Inspection, ask_nodes, refused_defaults
 from .pools import pool_findings, used_pools
@@ -57,7 +59,7 @@ def examine(
 ) -> GateResult:
     """Check and plan a job whose JobSpec has no findings. Raises RayApiError if the head does not answer."""
     started = clock()
-    placed = find_placed_ids(head, started)
+    placed = read_placed_ids(head, started)
     nodes = head.nodes()
     cluster = Cluster.of(nodes)
     findings = [*file_findings(spec), *size_findings(spec, cluster), *driver_findings(spec, nodes)]

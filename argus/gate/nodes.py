@@ -114,9 +114,11 @@ def ask_nodes(
     # Starting a process takes longer than the checks: one process on each worker, the longest check first.
     tensorboard = TENSORBOARD_LOGGERS if DEFAULT_LOGGERS in job.plan.overrides and not sets_loggers(spec) else ""
     module, directory = (*job.plan.command, job.plan.module)[0], spec.module and job.plan.directory
-    started = {INSPECTION: connection.on(node, inspect_job, request, module, overrides, tensorboard, directory or "")}
+    started = {
+        INSPECTION: connection.start_on(node, inspect_job, request, module, overrides, tensorboard, directory or "")
+    }
     others = {node_id: name for node_id, name in workers.items() if node_id != node}
-    started |= {name: connection.on(node_id, check_node, request) for node_id, name in others.items()}
+    started |= {name: connection.start_on(node_id, check_node, request) for node_id, name in others.items()}
     values, problems = connection.results(started, ANSWER_TIMEOUT_SECONDS)
     # The shutdown waits for a quarter of a second, and the end of this process would do the same.
     threading.Thread(target=connection.ray.shutdown, daemon=True).start()

@@ -11,8 +11,8 @@ from ..checks.request import Configuration, flatten
 from ..common.findings import Finding, about
 from ..jobspec.capacity import make_pool
 from ..jobspec.spec import POOLS, JobSpec
-from ..queue.room import Demand, capacity_problem
-from ..ray.api import WorkerCapacity
+from ..queue.demand import Demand, capacity_problem
+from ..ray.records import WorkerCapacity
 
 GPUS_NAME = "n_gpus_per_node"
 # The overrides without which verl does not make these pools.

@@ -17,7 +17,8 @@ from ..common.shared_root import JOBS_DIR, archive_path
 from ..common.text import printable
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from ..ray.api import JobRecord, RayApiError, RayHead
+from ..ray.api import RayApiError, RayHead
+from ..ray.records import JobRecord
 from .info import JobInfo, JobList
 from .logs import Selection, select_lines
 from .registry import Registry
@@ -199,4 +200,4 @@ def with_machine_path(job: JobInfo, root: Path) -> JobInfo:
 
 def moment(head: RayHead | None) -> dict[str, Any]:
     """The time of this host, and the seconds that a slow head needed; read after the head has answered."""
-    return {"time": time.time(), "slow": head.slow if head else 0.0}
+    return {"time": time.time(), "slow": head.slow_seconds if head else 0.0}

@@ -16,10 +16,11 @@ from ..archive.archive import Archive
 from ..archive.status import submission_id_of
 from ..evidence import evidence
 from ..evidence.evidence import Moment
-from ..queue.room import list_active, placement_groups
+from ..queue.room import list_active, list_placement_groups
 from ..ray import departures
-from ..ray.api import ALIVE, RayApiError, RayHead
-from ..ray.tasks import NodeRunner, in_thread, last_line
+from ..ray.api import RayApiError, RayHead
+from ..ray.records import ALIVE
+from ..ray.tasks import NodeRunner, error_line, start_in_thread
 from .services import OperationError
 
 # Take a node out of Ray: it gets no new work, and is removed when its jobs have ended. Runs on the head.
@@ -43,13 +44,13 @@ def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
     uses = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
     used = [
         (actor.get("node_id"), str(actor["job_id"]))
-        for actor in evidence.actors(head, evidence.NOT_DEAD, detail=True)
+        for actor in evidence.list_actors(head, evidence.NOT_DEAD, detail=True)
         # The gate's actors end soon.
         if actor.get("class_name") != NodeRunner.__name__ and not str(actor.get("name") or "").startswith(RAY_PREFIX)
     ]
     used += [
         (bundle.get("node_id"), str(group.get("creator_job_id")))
-        for group in placement_groups(head)
+        for group in list_placement_groups(head)
         if group.get("state") != "REMOVED"
         for bundle in group.get("bundles") or ()
     ]
@@ -134,7 +135,7 @@ EXIT_TIMEOUT_SECONDS = 30
 def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
     """Collect evidence into the archive, for at most `timeout` seconds. Raises OperationError."""
     # A disk or a node that hangs does not keep this process from giving an answer.
-    collection = in_thread(evidence.collect, archive, Moment.DEMAND)
+    collection = start_in_thread(evidence.collect, archive, Moment.DEMAND)
     if not wait([collection], timeout).done:
         # It may also keep this process from ending after its answer.
         signal.alarm(EXIT_TIMEOUT_SECONDS)
@@ -145,7 +146,7 @@ def collect(archive: Archive, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any
     try:
         entries = collection.result()
     except Exception as error:
-        message = f"The evidence of {archive.submission_id} could not be collected: {last_line(error)}"
+        message = f"The evidence of {archive.submission_id} could not be collected: {error_line(error)}"
         raise OperationError(message) from error
     return collection_result(archive, entries)
 

@@ -18,7 +18,7 @@ from ..archive.archive import SUBMISSION_ID
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
-from ..queue.room import Limit
+from ..queue.demand import Limit
 from ..ray.admission import registry_path
 
 SUFFIX = ".json"

@@ -28,7 +28,7 @@ from .services import OperationError
 
 def time_limit_findings(spec: JobSpec, now: float) -> Iterator[Finding]:
     """Findings about a job that is stopped before it can end."""
-    stop_at = departures.stop_at()
+    stop_at = departures.read_stop_at()
     if stop_at is None:
         return
     left = stop_at - now

@@ -20,7 +20,8 @@ from ..evidence import hardware
 from ..io.reading import UnreadableError
 from ..queue import attempts
 from ..ray import departures
-from ..ray.api import ANSWERS_SLOWLY, JobRecord, RayApiError, RayHead
+from ..ray.api import ANSWERS_SLOWLY, RayApiError, RayHead
+from ..ray.records import JobRecord
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import progress, time_left
@@ -169,7 +170,7 @@ def job_info(
         ended_at=status.ended_at if state in ENDED else None,
         silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
         time_left=left,
-        gpu_percent=read_part(lambda: hardware.gpu_percent(archive), None, problems) if running else None,
+        gpu_percent=read_part(lambda: hardware.mean_gpu_percent(archive), None, problems) if running else None,
         address=status.address if running else "",
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,
@@ -190,7 +191,7 @@ def job_info(
 
 def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
     """A warning if a job will be stopped before it can end. Only the nodes of the cluster know that time."""
-    stop_at = departures.stop_at()
+    stop_at = departures.read_stop_at()
     if left is not None and stop_at is not None and now + left > stop_at:
         needs = f"at its pace, the job needs {duration(left)} more"
         yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {departures.moment_text(stop_at)}")

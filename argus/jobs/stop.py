@@ -16,7 +16,8 @@ from ..common.shared_root import JOBS_DIR
 from ..hooks import worker_secrets
 from ..io.reading import UnreadableError
 from ..queue import attempts
-from ..ray.api import JobRecord, RayApiError
+from ..ray.api import RayApiError
+from ..ray.records import JobRecord
 from .listing import UnknownJobError, find_job, unknown_job
 from .services import Effect, OperationError, Services
 from .state import resumable

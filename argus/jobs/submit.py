@@ -28,9 +28,9 @@ from ..io.reading import UnreadableError
 from ..jobspec.plan import WANDB_DIRECTORY, Job
 from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
-from ..queue.queue import WaitingJob, read_queue, turn
-from ..queue.room import Demand, Limit
-from ..ray.admission import NO_STEWARD, one_at_a_time, steward_runs
+from ..queue.demand import Demand, Limit
+from ..queue.queue import WaitingJob, find_turn, read_queue
+from ..ray.admission import NO_STEWARD, admission_lock, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .job_files import JobFiles, change_findings, job_files
 from .registry import RegisteredJob, Registry
@@ -101,7 +101,7 @@ def submit(request: JobRequest, services: Services, gate: Gate = examine) -> Eff
     if not request.check:
         try:
             client = services.client(spec.address)
-            with one_at_a_time(services.registry.path):
+            with admission_lock(services.registry.path):
                 submission = recheck_room(submission, spec, result, head, services.registry)
                 create_job(archive, submission, client, services.registry)
         except FileExistsError:
@@ -225,7 +225,7 @@ def recheck_room(
     waiting = WaitingJob(
         job.submission_id, Demand.of(plan), plan.priority, now, now, plan.queue_patience, limits=submission.limits
     )
-    problem = turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
+    problem = find_turn(read_queue(registry.path), waiting, result.room, head.jobs(), now).problem
     if problem and not spec.wait_for_resources:
         raise RefusedError([no_room_finding(problem)])
     return replace(submission, queue_reason=problem)
@@ -321,7 +321,7 @@ def register(archive: Archive, submission: Submission, registry: Registry) -> No
 
 
 def create_job(archive: Archive, submission: Submission, client: Any, registry: Registry) -> JobState:
-    """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds one_at_a_time.
+    """Reserve the archive, fill it and submit the job. Returns the state of the job. The caller holds admission_lock.
 
     Afterwards there is either a job, or an archive with the reason, which the steward closes. Raises FileExistsError if
     the id was taken in the meantime.

@@ -13,7 +13,7 @@ from typing import Any
 from ..archive.plan import COMMAND, Pool
 from ..common.findings import Finding, about
 from ..common.text import one_line
-from ..queue.room import UNITS_KEY
+from ..queue.demand import UNITS_KEY
 from .spec import POOLS, JobSpec
 from .verl_releases import EVAL, GRPO, PPO, SFT
 

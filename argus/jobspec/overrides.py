@@ -14,7 +14,7 @@ from ..archive.samples import raw_directory
 from ..common.findings import NOTE, WARNING, Finding
 from ..common.shared_root import archive_path
 from ..io.hydra import hydra_value, is_true, override_key, override_text
-from ..queue.room import UNITS_KEY
+from ..queue.demand import UNITS_KEY
 from .capacity import Cluster, JobSize, pool_overrides, pools_of, size_of
 from .owned import about_override
 from .spec import Inputs, JobSpec

@@ -41,7 +41,7 @@ def finish_attempt(archive: Archive) -> int:
     """After an attempt: collect its last evidence, sweep the nodes, and record the swept processes."""
     connection = Connection()
     evidence.collect(archive, Moment.END, connection)
-    swept = evidence.sweep(archive, connection)
+    swept = evidence.sweep_job(archive, connection)
     # A killed launcher may have left samples. A job can put anything there.
     with contextlib.suppress(Exception):
         samples.keep(archive, redact.Redactor(worker_secrets.load(archive.path).values()).mask_text, is_over=True)

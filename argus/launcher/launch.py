@@ -250,4 +250,4 @@ class Launcher:
 
 def package_versions() -> dict[str, str]:
     """Python and every package of the image that the job runs on, by name."""
-    return {"python": platform.python_version(), **node.packages()}
+    return {"python": platform.python_version(), **node.package_versions()}

@@ -18,16 +18,16 @@ from ..archive.status import ENDED, WAITING, Attempt, JobState, Phase, Status, r
 from ..hooks import worker_secrets
 from ..io.hydra import hydra_value, override_key
 from ..io.reading import UnreadableError
-from ..ray.api import with_names
-from .room import Demand
+from ..ray.records import with_names
+from .demand import Demand
 
 # The size of the log's end that is read to find the reason of a failure.
 LOG_TAIL_BYTES = 1 << 20
-# Begins the first line of each attempt but the first in the log.
+# The beginning of the line in the log that separates an attempt from the one before.
 ATTEMPT_MARKER = "ARGUS_VERL_ATTEMPT="
-# verl's console logger (utils/logger/aggregate_logger.py). A step that trains never begins with its validation.
+# A step as verl's console logger prints it (utils/logger/aggregate_logger.py), without lines of a validation alone.
 STEP_LINE = re.compile(r"\bstep:(\d{1,15}) - (?!val)")
-# The kinds of failure of an attempt whose node is removed.
+# The kinds of failure that the removal of a node can look like.
 REMOVED_NODE_KINDS = (
     FailureKind.NODE_LOST,
     FailureKind.STOPPED,
@@ -36,17 +36,19 @@ REMOVED_NODE_KINDS = (
     FailureKind.COMMUNICATION,
     FailureKind.UNKNOWN,
 )
+# What the status of a server may give as its address.
 SERVER_ADDRESS = re.compile(r"http://[\w.:\[\]-]{1,100}")
+# The variable that tells verl where to write an attempt's metrics.
 METRICS_VARIABLE = "VERL_FILE_LOGGER_PATH"
 
 
 def current_attempt(archive: Archive) -> int:
-    """The number of the current attempt, or of the last."""
+    """The number of the current attempt, or of the last one."""
     return archive.read_status().attempt
 
 
 def steps_done(archive: Archive, attempt: int) -> int:
-    """The number of steps that an attempt has done; without a metrics file, those in the end of its log."""
+    """The number of steps that an attempt has done, from its metrics, or without them from the end of its log."""
     try:
         with archive.open(f"logs/{archive.metrics_file(attempt).name}") as file:
             steps = metrics.read_steps(file, metrics.MAX_FILE_BYTES)
@@ -63,7 +65,7 @@ def attempt_marker_line(attempt: int) -> str:
 
 
 def overrides_for(plan: Plan, attempt: int, checkpoint: checkpoints.Checkpoint | None) -> list[str]:
-    """The Hydra overrides of an attempt.
+    """The Hydra overrides of an attempt, which resumes from a checkpoint. None: the job has no complete one.
 
     verl's own resume_mode=auto takes the checkpoint that its tracker file names, even if it is damaged.
     """
@@ -88,12 +90,13 @@ def recorded_overrides(archive: Archive, plan: Plan, attempt: int) -> list[str]:
 
 
 def may_retry(plan: Plan, status: Status, kind: FailureKind, steps: int) -> bool:
-    """Whether another attempt follows one that failed so. Losing the head node does not use up a retry."""
+    """Whether another attempt follows one that failed so after these steps. Losing the head uses up no retry."""
     head_losses = sum(attempt.kind == FailureKind.HEAD_LOST for attempt in status.attempts)
     return kind is FailureKind.HEAD_LOST or (status.attempt - head_losses <= plan.retries and kind.is_retryable(steps))
 
 
 def stop_cause_file(archive: Archive) -> str:
+    """The file with the cause for which the current attempt is being stopped from outside."""
     return f"config/verdict-{current_attempt(archive)}.json"
 
 
@@ -110,7 +113,7 @@ def stop_cause(archive: Archive) -> Failure | None:
 
 
 def with_advice(archive: Archive, failure: Failure) -> Failure:
-    """A failure whose advice speaks of a checkpoint only if the job has one from which it can resume."""
+    """The failure, whose advice suggests to resume only if the job has a checkpoint for that."""
     if failures.RESUME not in failure.todo:
         return failure
     workload = (archive.plan() or Plan()).workload
@@ -119,9 +122,9 @@ def with_advice(archive: Archive, failure: Failure) -> Failure:
 
 
 def record_trainer_failure(archive: Archive, failure: Failure, **details: Any) -> JobState:
-    """Record that a trainer has failed, and leave it to the steward to determine whether a lost node is the cause.
+    """Record that a trainer has failed, and leave it to the steward to find out whether a lost node is the cause.
 
-    Processes that were connected to a lost node may fail before Ray has noticed the loss.
+    Processes that were connected to a lost node may fail before Ray notices the loss.
     """
     failed = {"ended_at": time.time(), "reason": failure.reason, "failure": with_advice(archive, failure)}
     archive.set_status(JobState.ENDING, **details, **failed)
@@ -169,7 +172,7 @@ def record_end(
 
 
 def record_unattended_stop(archive: Archive, reason: str) -> JobState:
-    """Record the end of a job that is stopped and that no process looks after. Raises UnreadableError."""
+    """Record the end of a stopped job that has neither a steward nor a launcher. Raises UnreadableError."""
     status = archive.read_status()
     # A trainer that had failed before the request has failed.
     failed = status.failure if status.state is JobState.ENDING else None
@@ -184,16 +187,16 @@ def record_unattended_stop(archive: Archive, reason: str) -> JobState:
 
 
 def close_if_ended(archive: Archive, state: str) -> None:
-    """If the job has ended: remove its secrets, and write the archive for the last time."""
+    """If the job has ended, remove its secrets and close the archive, to which nothing is written afterwards."""
     if state in ENDED:
         worker_secrets.forget(archive.path)
         archive.close()
-        # While this file exists, the job needs a steward.
+        # A job needs a steward as long as this file exists.
         (archive.path / STEWARD_HEARTBEAT).unlink(missing_ok=True)
 
 
 def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
-    """Put the names of nodes into the reasons that a launcher recorded: the log of its trainer has only Ray's ids."""
+    """Replace Ray's ids of nodes, as a trainer's log has them, by the names of nodes in the recorded reasons."""
     status = archive.read_status()
     renamed = dataclasses.replace(
         status,
@@ -207,7 +210,7 @@ def name_nodes(archive: Archive, nodes: Mapping[str, str]) -> None:
 
 
 def explain_removal(archive: Archive, node: str) -> None:
-    """Put into the reason of an attempt that its node was removed, which looks like any other loss from inside."""
+    """Add to the reason of an attempt that its node was removed, which its launcher cannot tell from another loss."""
     status = archive.read_status()
     failure, prefix = status.failure, f"drain.yml removed node {node} with allow_disruption: "
     if failure is None or failure.kind not in REMOVED_NODE_KINDS:
@@ -227,14 +230,14 @@ def explain_removal(archive: Archive, node: str) -> None:
 
 
 def with_requester(archive: Archive, stopped: Failure) -> Failure:
-    """Add who asked for the stop to the reason."""
+    """The failure of a stopped job, with a reason that says who asked for the stop."""
     other = "not by stop.yml: by `ray job stop`, in Ray's dashboard, or with its node"
     who = f"by {archive.stop_requested_by() or 'stop.yml'}" if archive.stop_requested() else other
     return dataclasses.replace(stopped, reason=f"{stopped.reason}, {who}")
 
 
 def phases_before(status: Status, started: float) -> dict[str, float]:
-    """The seconds that an attempt waited in the queue and for its driver, according to its status."""
+    """The seconds that an attempt waited in the queue and for its driver. started: when its launcher began."""
     submitted, queued = status.attempt_submitted_at, status.queued_at if status.attempt == 1 else status.ended_at
     queue = {Phase.QUEUE: submitted - queued} if submitted and queued else {}
     driver = {Phase.DRIVER: started - submitted} if submitted else {}
@@ -262,7 +265,7 @@ def prepare_attempt(archive: Archive, attempt: int, **details: Any) -> None:
 
 
 def submit(archive: Archive, attempt: int, client: Any) -> None:
-    """Submit a prepared attempt to Ray, as the plan specifies. client: a JobSubmissionClient."""
+    """Submit a prepared attempt to Ray, as the plan specifies. client: a JobSubmissionClient; raises its errors."""
     plan = archive.plan() or Plan()
     runtime_env = archive.read_mapping("config/runtime_env.json")
     runtime_env["env_vars"][METRICS_VARIABLE] = str(archive.metrics_file(attempt))
@@ -287,9 +290,9 @@ def submit(archive: Archive, attempt: int, client: Any) -> None:
 
 
 def server_address(archive: Archive, server: str) -> str:
-    """The address of a server for the job of an archive; "" if it does not answer."""
+    """The address of another job, a server, for the job of an archive; "" if the server does not answer yet."""
     status = Archive(archive.path.with_name(server)).read_status()
-    # The job of the server can write anything there.
+    # The server is a job, which can write anything into its status.
     answers = status.state is JobState.RUNNING and SERVER_ADDRESS.fullmatch(status.address)
     return status.address if answers else ""
 
@@ -301,13 +304,13 @@ def unmet_server_condition(archive: Archive, plan: Plan) -> str:
 
 
 def ended_server(archive: Archive, plan: Plan) -> str:
-    """A server whose address a job gets, and that has ended, or ""."""
+    """The id of a server whose address a job needs, and that has ended, or ""."""
     servers = plan.env_from.values()
     return next((server for server in servers if Archive(archive.path.with_name(server)).state() in ENDED), "")
 
 
 def cancel_pending(submission_id: str) -> None:
-    """End a Ray job whose driver has not started: Ray's stop_job returns True for it and does nothing."""
+    """End a Ray job whose driver has not started. Ray's stop_job would return True and do nothing."""
     import ray
 
     ray.init(address="auto", log_to_driver=False, logging_level="ERROR")

@@ -22,7 +22,7 @@ from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
 from ..jobs.report import OWNER_TAG, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
-from ..ray.api import ALIVE
+from ..ray.records import ALIVE
 from .page import Table, cell_text, read_resource, render_template
 
 MAX_JOBS = 300

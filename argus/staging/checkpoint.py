@@ -17,7 +17,7 @@ from ..common.shared_root import HF_HOME, JOBS_DIR, under_root
 from ..common.text import printable, size_text
 from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory
-from ..ray.tasks import Connection, last_line
+from ..ray.tasks import Connection, error_line
 from . import merging
 from .files import files_below
 from .lock import Progress
@@ -117,7 +117,7 @@ def _merge_in_task(request: MergeRequest, progress: Progress, ray: Any) -> tuple
         raise
     except Exception as error:
         # Ray raises errors of many types, such as for a killed worker or a lack of memory.
-        text = f"was not merged: {last_line(error)}."
+        text = f"was not merged: {error_line(error)}."
         raise StagingError(request.label, text, "Run it again; cluster_status.yml shows the workers.") from error
     finally:
         remove_placement_group(room)

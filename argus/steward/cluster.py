@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus steward: looks after all jobs of a head. The head's start command runs it beside Ray, and restarts it."""
+"""argus steward: looks after all jobs of a head. The head's start command runs it beside Ray, and restarts it.
+
+Each job has a thread (`job.py`), so that a hanging shared root or call of Ray delays that job only. All state is in
+the registry, in archives and in Ray, so the process can be killed at any moment. When another version of the program
+becomes current, the process ends between two steps, and the head starts the new version, which goes on.
+"""
 
 from __future__ import annotations
 
@@ -30,53 +35,23 @@ from ..io.reading import UnreadableError, exists
 from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
-from ..ray.admission import one_at_a_time, steward_lock
+from ..ray.admission import admission_lock, steward_lock
 from ..ray.api import RayApiError, RayHead, local_head
-from .job import STEP_INTERVAL_SECONDS, Steward, nodes_summary
+from .job import STEP_INTERVAL_SECONDS, Steward
+from .observer import nodes_summary
 
-# The steward has the pages of jobs written by a process of its own, which needs more time and memory than it.
-
-# The interval between writing the pages of all jobs, and the maximum share of time for it.
-PAGES_INTERVAL_SECONDS, MAX_PAGES_SHARE = 60.0, 0.1
-# The time until a job that has ended has its last page.
-LAST_PAGES_INTERVAL_SECONDS = 2.0
-# The time after which a shared root counts as hanging.
-PAGES_TIMEOUT_SECONDS = 1800.0
-
-
-def update_pages(jobs: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
-    """Have the pages of jobs written, until the event is set. jobs: the ids of those that are looked after now."""
-    earlier: set[str] = set()
-    due = time.monotonic() + PAGES_INTERVAL_SECONDS
-    while not leaving.wait(LAST_PAGES_INTERVAL_SECONDS):
-        current, begin = set(jobs()), time.monotonic()
-        job_ids = current | earlier if begin >= due else earlier - current
-        earlier = current
-        if job_ids:
-            write_pages(sorted(job_ids))
-        if begin >= due:
-            due = begin + max(PAGES_INTERVAL_SECONDS, (time.monotonic() - begin) / MAX_PAGES_SHARE)
-
-
-def write_pages(jobs: Sequence[str]) -> None:
-    try:
-        command = [sys.executable, Program.of_this_process().path, "pages", *jobs]
-        wait(spawn(command, sys.stderr.fileno()), PAGES_TIMEOUT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
-
-
-# Each job has a thread, so that a hanging shared root or call of Ray delays that job only. All state is in the
-# registry, in archives and in Ray, so the steward can be killed at any moment. When another version of the program
-# becomes current, this one ends between two steps, and the next one goes on.
-
-# The interval of reading the registry; a submitted job has a steward this soon.
+# The interval of reading the registry: a submitted job has its thread this soon.
 POLL_INTERVAL_SECONDS = 0.5
-# The pause after an archive could not be read.
+# The pause after an error, such as an archive that cannot be read.
 RETRY_SECONDS = 10.0
-# The time that running steps get before a new version takes over.
+# The time that running steps get to end before a new version takes over.
 HANDOVER_TIMEOUT_SECONDS = 30.0
-
+# The interval between writing the pages of all jobs, and the maximum share of the time that writing may take.
+PAGES_INTERVAL_SECONDS, MAX_PAGES_SHARE = 60.0, 0.1
+# The interval of looking for jobs that have ended, whose last page is written at once.
+LAST_PAGES_INTERVAL_SECONDS = 2.0
+# The limit for writing all pages: after it, the shared root counts as hanging.
+PAGES_TIMEOUT_SECONDS = 1800.0
 # The interval of calling Ray's job manager until it answers.
 MANAGER_CALL_INTERVAL_SECONDS = 2.0
 
@@ -86,29 +61,29 @@ Value = TypeVar("Value")
 
 
 class CachedCall(Generic[Value]):
-    """Caches the result or error of a call of Ray for all jobs, because dozens of callers would overload Ray."""
+    """A call of Ray whose answer or error all jobs share for some seconds: dozens of callers would overload Ray."""
 
     def __init__(self, call: Callable[[RayHead, float], Value], seconds: float) -> None:
         self.call, self.seconds = call, seconds
         self.lock = threading.Lock()
-        self.until = 0.0
+        self.valid_until = 0.0
         self.answer: Value | RayApiError = RayApiError("")
 
     def __call__(self, head: RayHead, now: float) -> Value:
         with self.lock:
-            if time.monotonic() > self.until:
+            if time.monotonic() > self.valid_until:
                 try:
                     self.answer = self.call(head, now)
                 except (RayApiError, KeyError, TypeError) as error:
                     self.answer = RayApiError(str(error))
-                self.until = time.monotonic() + self.seconds
+                self.valid_until = time.monotonic() + self.seconds
             if isinstance(self.answer, RayApiError):
                 raise self.answer
             return self.answer
 
 
 def look_after(registry: Registry, submission_id: str, leaving: threading.Event, **shared: Any) -> None:
-    """Look after a job to the end of its archive, and retry after errors. shared: arguments that all stewards share."""
+    """Look after a job until its archive is closed, and retry after errors. shared: the arguments for all stewards."""
     problem = ""
     while not leaving.is_set():
         try:
@@ -121,19 +96,19 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
                 Steward(archive, leaving=leaving.is_set, notify=job.notify, limits=job.limits, **shared).run()
             return
         except Exception as error:
-            # Jobs can put anything into their archives, and a shared root comes back.
+            # A job can put anything into its archive, and a shared root that hangs may come back.
             if str(error) != problem:
                 problem = str(error)
                 print(f"{submission_id}: {problem}; tried again every {RETRY_SECONDS:g} s", file=sys.stderr, flush=True)
             leaving.wait(RETRY_SECONDS)
 
 
-def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = one_at_a_time) -> None:
+def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = admission_lock) -> None:
     """Wait for the status of a job that is being submitted; without one, its submission was interrupted."""
     if not has_status(archive):
         with admission():
             if not has_status(archive):
-                # It may have secrets already. The steward closes it.
+                # The archive may have secrets, which the steward removes when it closes the archive.
                 interrupted = failures.failure(FailureKind.UNKNOWN, "its submission was interrupted")
                 attempts.record_end(archive, JobState.FAILED, interrupted)
 
@@ -142,17 +117,41 @@ def has_status(archive: Archive) -> bool:
     return exists(archive.path / "status.json")
 
 
-def recover_jobs(leaving: threading.Event) -> None:
-    """Make Ray's manager of jobs look after the jobs of an earlier start of the head: it is made by a first request.
+def update_pages(job_ids: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
+    """Have the pages of jobs written until the event is set. job_ids: returns those that are looked after now."""
+    earlier: set[str] = set()
+    due = time.monotonic() + PAGES_INTERVAL_SECONDS
+    while not leaving.wait(LAST_PAGES_INTERVAL_SECONDS):
+        current, begin = set(job_ids()), time.monotonic()
+        outdated = current | earlier if begin >= due else earlier - current
+        earlier = current
+        if outdated:
+            write_pages(sorted(outdated))
+        if begin >= due:
+            due = begin + max(PAGES_INTERVAL_SECONDS, (time.monotonic() - begin) / MAX_PAGES_SHARE)
 
-    Without one, a job whose driver died while the head was gone is RUNNING for ever.
+
+def write_pages(job_ids: Sequence[str]) -> None:
+    """Write pages in a process of its own, which may take more time and memory than the steward."""
+    try:
+        command = [sys.executable, Program.of_this_process().path, "pages", *job_ids]
+        wait(spawn(command, sys.stderr.fileno()), PAGES_TIMEOUT_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"The pages of jobs were not written: {error}", file=sys.stderr, flush=True)
+
+
+def recover_jobs(leaving: threading.Event) -> None:
+    """Make Ray watch the jobs of an earlier start of the head.
+
+    Ray's job manager does so, which Ray creates at the first request. Without it, Ray lists a job whose driver died
+    while the head was gone as RUNNING for ever.
     """
     address = os.environ.get(AGENT_API, "")
     while address and not leaving.is_set():
         try:
             local_head(address).get("/api/job_agent/jobs/none/logs")
         except RayApiError as error:
-            # It knows no such job.
+            # The manager answers: it has no job "none".
             if error.status == http.HTTPStatus.NOT_FOUND:
                 return
         leaving.wait(MANAGER_CALL_INTERVAL_SECONDS)
@@ -164,13 +163,15 @@ class ClusterSteward:
     def __init__(self, registry: Registry, is_current: Callable[[], bool], job: LookAfter | None = None) -> None:
         self.registry = registry
         self.is_current = is_current
-        look = CachedCall(room.look, STEP_INTERVAL_SECONDS)
+        read_room = CachedCall(room.read_room, STEP_INTERVAL_SECONDS)
         summary = CachedCall(nodes_summary, SAMPLE_INTERVAL_SECONDS / 2)
-        self.look_after = job or functools.partial(look_after, queue=Queue(registry.path), look=look, summary=summary)
+        self.look_after = job or functools.partial(
+            look_after, queue=Queue(registry.path), read_room=read_room, summary=summary
+        )
         self.leaving = threading.Event()
         # The threads of all jobs that this process has seen; a job that has ended needs no new one.
         self.threads: dict[str, threading.Thread] = {}
-        # Their archives: the registry is asked once for each.
+        # The archives of these jobs by id, each read from the registry once.
         self.paths: dict[str, str] = {}
 
     def run(self) -> None:
@@ -182,7 +183,7 @@ class ClusterSteward:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def jobs(self) -> list[str]:
+    def job_ids(self) -> list[str]:
         """The ids of the jobs that are looked after now."""
         return [name for name, thread in list(self.threads.items()) if thread.is_alive()]
 
@@ -195,8 +196,9 @@ class ClusterSteward:
         return [*map(Archive, self.paths.values())]
 
     def start_missing(self) -> None:
+        """Start a thread for each registered job that has none."""
         registered = self.registry.ids()
-        # The id of an archive that was removed may be given again.
+        # The id of a job whose archive was removed may be used for another job.
         for name in self.threads.keys() - set(registered):
             if not self.threads[name].is_alive():
                 del self.threads[name]
@@ -209,24 +211,24 @@ class ClusterSteward:
 
 
 def main() -> None:
-    """Look after the jobs of this head. One process does at a time: a second one waits for the end of the first."""
-    # For all that is written to archives.
+    """Look after the jobs of this head. A second process waits until the first one has ended."""
+    # The mask for everything that this process writes into archives.
     os.umask(node.UMASK)
     program = Program.of_this_process()
     current = Path(program.path).with_name(CURRENT_LINK)
 
     def is_current() -> bool:
-        # Also while the link is replaced, or where there is none.
+        # The link is missing for a moment while it is replaced, and in some installations always.
         return not current.exists() or os.path.realpath(current) == program.path
 
     registry = Registry()
     with steward_lock(registry.path):
         steward = ClusterSteward(registry, is_current)
-        for beside in (recover_jobs, functools.partial(update_pages, steward.jobs)):
-            threading.Thread(target=beside, args=(steward.leaving,), daemon=True).start()
-        # An image without the library has jobs nevertheless.
+        for work in (recover_jobs, functools.partial(update_pages, steward.job_ids)):
+            threading.Thread(target=work, args=(steward.leaving,), daemon=True).start()
+        # An image without prometheus_client has no server, but its jobs are looked after.
         with contextlib.suppress(ImportError):
             importlib.import_module(f"{__package__}.web").serve(steward.archives)
         steward.run()
-        # Threads that hang do not end.
+        # Not sys.exit: the threads that hang would keep the process.
         os._exit(0)

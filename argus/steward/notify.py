@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifies people about a job: `job_notify` of the inventory is called once for each event.
+"""Notifies people of a job's events: its end, a retry, a stall, a long wait, or a head that came back.
 
-It is a command, which gets the event as JSON on its standard input, or an address, which gets it by POST. It runs
-beside the steward, which does not wait for it while the job runs.
+The variable `job_notify` of the inventory is a command, which gets an event as JSON on its standard input, or an HTTP
+address, which gets it by POST. Each event is sent once, in a thread, so that the steward does not wait for it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,34 @@ from ..archive.status import JobState
 from ..common.identity import cluster_name
 from ..common.text import duration, printable
 from ..jobs.progress import warning_count
-from .decisions import View
+from .decisions import Observations
 
-# For one event; a job that has ended waits for its last one.
-CALL_TIMEOUT_SECONDS = 10.0
-# In the registry, which only the head sees: the events of a job that were told. No id of a job begins with a dot.
+# The limit for sending one event. The steward waits that long for the last events of a job that has ended.
+SEND_TIMEOUT_SECONDS = 10.0
+# The prefix of the registry's files with the events that were sent for a job. No id of a job begins with a dot.
 SENT_FILE_PREFIX = ".told-"
 MAX_TEXT_CHARS = 500
 
 
 @dataclass(frozen=True)
 class Notification:
-    """A notification. key: unique among the events of the job. kind: the cause of a failure."""
+    """One event of a job. All fields but the key are sent."""
 
-    key: str
-    event: str
+    key: str  # unique among the events of the job
+    event: str  # ended, retried, stalled, waits or head_returned
     submission_id: str
     cluster: str
     state: str
     attempt: int
-    kind: str
-    text: str
+    kind: str  # the FailureKind of the last failure, or ""
+    text: str  # a sentence for people
 
 
-def notifications(submission_id: str, view: View, heartbeat: Heartbeat, away: float | None) -> Iterator[Notification]:
-    """The present events, including those already sent. away: seconds that a head was away, if just returned."""
-    status, cluster = view.status, cluster_name()
+def notifications(
+    submission_id: str, seen: Observations, heartbeat: Heartbeat, away_seconds: float | None
+) -> Iterator[Notification]:
+    """The events of a job now, including those already sent. away_seconds: of a head that has just come back."""
+    status, cluster = seen.status, cluster_name()
     failure_kind = status.failure.kind if status.failure else ""
     why = f" ({failure_kind})" if failure_kind else ""
 
@@ -65,16 +67,16 @@ def notifications(submission_id: str, view: View, heartbeat: Heartbeat, away: fl
         yield notification("retried", f"retried-{status.attempt}", text)
     if status.state is JobState.RUNNING and heartbeat.stalled:
         yield notification("stalled", f"stalled-{status.attempt}", f"it stalls: {heartbeat.stalled}")
-    patience, waited = view.plan.queue_patience, view.elapsed(status.queued_at)
-    if status.state is JobState.QUEUED and patience and waited > patience and not view.unmet_start_condition:
-        problem = view.head.capacity_problem if view.head else "the head does not answer"
+    patience, waited = seen.plan.queue_patience, seen.elapsed(status.queued_at)
+    if status.state is JobState.QUEUED and patience and waited > patience and not seen.unmet_start_condition:
+        problem = seen.head.capacity_problem if seen.head else "the head does not answer"
         yield notification("waits", "waits", f"it has waited for {duration(waited)}: {problem}")
-    if away is not None:
-        yield notification("head_returned", f"head-{int(view.now)}", f"the head was away for {duration(away)}")
+    if away_seconds is not None:
+        yield notification("head_returned", f"head-{int(seen.now)}", f"the head was away for {duration(away_seconds)}")
 
 
 class Notifier:
-    """Tells the events of one job. target: a command or an address; "" is for none. registry: its directory."""
+    """Sends the events of one job. target: `job_notify`, a command or an address, or "". registry: its directory."""
 
     def __init__(self, target: str, archive: Archive, registry: Path) -> None:
         self.target = target
@@ -100,12 +102,12 @@ class Notifier:
         values = {name: value for name, value in asdict(notification).items() if name != "key"}
         try:
             if self.target.startswith(("http://", "https://")):
-                post(self.target, values)
+                post_event(self.target, values)
             else:
-                run(self.target, values)
+                run_command(self.target, values)
         # The messages of these errors may contain secrets of the command or address.
         except subprocess.TimeoutExpired:
-            self._record_failure(notification, f"it did not end within {CALL_TIMEOUT_SECONDS:g} s")
+            self._record_failure(notification, f"it did not end within {SEND_TIMEOUT_SECONDS:g} s")
         except subprocess.CalledProcessError as error:
             self._record_failure(notification, f"it ended with {error.returncode}")
         except URLError as error:
@@ -118,20 +120,20 @@ class Notifier:
             self.archive.event("NOT_TOLD", what=notification.event, reason=reason)
 
     def finish(self) -> None:
-        """Wait for running notifications, and forget the job, which has ended."""
+        """Wait until all events are sent, and remove the file of the job, which has ended."""
         for thread in self.threads:
-            thread.join(CALL_TIMEOUT_SECONDS)
+            thread.join(SEND_TIMEOUT_SECONDS)
         with contextlib.suppress(OSError):
             self.file.unlink(missing_ok=True)
 
 
-def post(address: str, values: Mapping[str, object]) -> None:
+def post_event(address: str, values: Mapping[str, object]) -> None:
     body, headers = json.dumps(values).encode(), {"Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=CALL_TIMEOUT_SECONDS):  # noqa: S310
+    with urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=SEND_TIMEOUT_SECONDS):  # noqa: S310
         pass
 
 
-def run(command: str, values: Mapping[str, object]) -> None:
+def run_command(command: str, values: Mapping[str, object]) -> None:
     variables = {f"ARGUS_{name.upper()}": str(value) for name, value in values.items()}
     with subprocess.Popen(
         ["sh", "-c", command],
@@ -142,7 +144,7 @@ def run(command: str, values: Mapping[str, object]) -> None:
         start_new_session=True,
     ) as process:
         try:
-            process.communicate(json.dumps(values).encode(), CALL_TIMEOUT_SECONDS)
+            process.communicate(json.dumps(values).encode(), SEND_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             raise

@@ -20,7 +20,7 @@ from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work
 from ..jobs.services import OperationError
 from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
-from ..ray.api import RayApiError, RayHead, local_head, slowness
+from ..ray.api import RayApiError, RayHead, local_head, slowness_lines
 from ..ray.departures import loss_sentences
 from .request import VerbRequest, common, request_from, terminal_width, write_answer
 
@@ -81,7 +81,7 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
         for name, node in sorted(latest.items())
     ]
     nodes = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
-    return [nodes, *loss_sentences(state.bad_nodes), *slowness(state.slow)]
+    return [nodes, *loss_sentences(state.bad_nodes), *slowness_lines(state.slow)]
 
 
 @click.command(name="nodes", short_help="Show the nodes of the cluster.")

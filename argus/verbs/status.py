@@ -17,7 +17,7 @@ from ..jobs.info import JobInfo, JobList
 from ..jobs.listing import job_status, jobs_status
 from ..jobs.logs import BEGINNING, Selection
 from ..jobs.report import field, job_report, jobs_report
-from ..ray.api import slowness
+from ..ray.api import slowness_lines
 from .request import VerbRequest, common, of_tag, request_from, terminal_width, write_answer
 
 # argus status: one job, or the latest ones.
@@ -61,7 +61,7 @@ def shown_status(answer: dict[str, Any]) -> list[str]:
         report = jobs_report(
             listed, answer["time"], cluster=cluster_name() or "of this node", **commands, columns=width
         )
-    return [*slowness(answer["slow"]), *report.lines(width)]
+    return [*slowness_lines(answer["slow"]), *report.lines(width)]
 
 
 @click.command(name="status", short_help="Show a job, or the latest ones.")

@@ -17,7 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status im
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
-from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
+from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import table_width
@@ -124,7 +124,7 @@ def job_commands(submission_id: str, state: str, checkpoint: int | None = None) 
 def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     """The arguments of argus.verl.report for the result of ray_job_info: one job, or the latest ones."""
     shown = job_or_jobs(result, cluster)
-    return {**shown, "text": [*slowness(result.get("slow", 0)), *shown["text"]]}
+    return {**shown, "text": [*slowness_lines(result.get("slow", 0)), *shown["text"]]}
 
 
 def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:

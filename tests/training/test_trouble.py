@@ -156,7 +156,7 @@ def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was
         until(lambda: events(job).count("RETRYING") == 2, "the loss is noticed")
     until(lambda: lines_of(job.archive, "logs/metrics-3.jsonl"), "it resumes")
     until(
-        lambda: any({*NODES[1:]} <= {*line["nodes"]} for line in lines_of(job.archive, hardware.FILE)),
+        lambda: any({*NODES[1:]} <= {*line["nodes"]} for line in lines_of(job.archive, hardware.MEASUREMENTS_FILE)),
         "its nodes are measured",
     )
     # It ends on all nodes.

@@ -18,7 +18,7 @@ MUTABLE = {
     "report.curves.JobCurves",
     "report.curves.Curve",
     "steward.attempt_checks.AttemptChecks",
-    "steward.job.Observations",
+    "steward.observer.AttemptMemory",
     "staging.dataset.stage.DatasetBuilder",
     "staging.dataset.checks.RowProblem",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..argus.common.findings import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from ..argus.common.text import nearest
-from ..argus.fabric.all_reduce import Bandwidth, Verdict, from_json
+from ..argus.fabric.fault_search import Bandwidth, Verdict, from_json
 from ..cluster.machine import Machine
 from . import gpu, host, network, shared_root
 from .checks import CHECKS, Context, Expectation, Problem, differences, mark_known

@@ -14,7 +14,7 @@ from ...module_utils.argus.archive.status import submission_id_of
 from ...module_utils.argus.cluster.membership import unlisted_nodes
 from ...module_utils.argus.common.findings import WARNING, Finding
 from ...module_utils.argus.common.text import nearest, printable
-from ...module_utils.argus.ray.api import ALIVE
+from ...module_utils.argus.ray.records import ALIVE
 from ...module_utils.cluster.engine import CLUSTER_LABEL
 from ...module_utils.cluster.machine import PlannedMachine
 from .actions import PlannedNode

@@ -12,8 +12,9 @@ from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode, NodeRow, NodeState, unlisted_nodes
 from ...module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ...module_utils.argus.ray.api import ALIVE, slowness
+from ...module_utils.argus.ray.api import slowness_lines
 from ...module_utils.argus.ray.departures import loss_sentences
+from ...module_utils.argus.ray.records import ALIVE
 from ...module_utils.cluster.engine import DOCKER, PODMAN, RUNNING
 from ..inventory.inventory import HostVars
 from ..plan.actions import ActionKind, PlannedNode
@@ -283,7 +284,7 @@ def cluster_report(
         "header": ["node", "state", *columns, "accelerator", "action"],
         "rows": rows,
         "text": [
-            *slowness(cluster.slow),
+            *slowness_lines(cluster.slow),
             *([] if whole else _problems(cluster, logs, scope.heads)),
             *notes(cluster, scope),
             *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),

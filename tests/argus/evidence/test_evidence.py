@@ -72,7 +72,7 @@ class Nodes:
         head = {"NodeID": "n0", "NodeName": "ray-head", "Resources": {"node:__internal_head__": 1.0}}
         return [head, *({"NodeID": f"n{n}", "NodeName": f"worker-{n}", "Resources": {}} for n in (1, 2, 3))]
 
-    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
+    def start_on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> tuple[str, Callable[[], Any]]:
         self.calls.append((node_id, function.__name__, arguments))
         return node_id, lambda: function(*arguments)
 
@@ -169,11 +169,11 @@ def test_a_silent_node_does_not_prevent_evidence_of_the_others(
 
 
 def test_every_worker_is_swept_but_not_the_head(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sweep(submission_id: str, pids: list[int]) -> dict[str, Any]:
+    def swept(submission_id: str, pids: list[int]) -> dict[str, Any]:
         return {"killed": {}, "left": [], "arguments": [submission_id, pids]}
 
-    monkeypatch.setattr(node, "sweep", sweep)
-    result = evidence.sweep(archive, Nodes("n3"))  # type: ignore[arg-type]
+    monkeypatch.setattr(node, "sweep_node", swept)
+    result = evidence.sweep_job(archive, Nodes("n3"))  # type: ignore[arg-type]
     # Also workers without its actors: a driver or children of the trainer may have run there.
     assert {name: answer["arguments"] for name, answer in result["nodes"].items()} == {
         "worker-1": ["grpo-1", []],

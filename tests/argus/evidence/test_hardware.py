@@ -57,7 +57,7 @@ def test_lines_of_a_long_job_are_left_out_evenly(archive: Archive, monkeypatch: 
     for number in range(1000):
         hardware.append(archive, Measurement(1000.0 + 30 * number, {"gpu-1": Usage(cpu=1.0)}))
     times = [measured.time for measured in hardware.read(archive)]
-    assert (archive.path / hardware.FILE).stat().st_size <= 20_500
+    assert (archive.path / hardware.MEASUREMENTS_FILE).stat().st_size <= 20_500
     assert (times[0], times[-1]) == (1000.0, 1000.0 + 30 * 999)
     gaps = {after - before for before, after in itertools.pairwise(times)}
     assert max(gaps) <= 30 * 1000 / len(times) * 4
@@ -67,9 +67,9 @@ def test_what_a_job_puts_there_is_left_out(archive: Archive) -> None:
     lines = ["[" * 10_000, "7", '{"time": "x"}', '{"time": 1e300}', '{"time": -1}', '{"time": 5, "nodes": [1]}']
     lines += ['{"time": 5, "nodes": {"a": {"gpus": [7]}}}', '{"time": NaN}', '{"time": 7, "nodes": {"a": {}}}']
     lines += ['{"time": 6, "nodes": {}}', '{"time": 8, "nodes": {"a": {"cpu": 1']
-    archive.write_text(hardware.FILE, "\n".join(lines))
+    archive.write_text(hardware.MEASUREMENTS_FILE, "\n".join(lines))
     assert [measured.time for measured in hardware.read(archive)] == [7.0]
-    (archive.path / hardware.FILE).unlink()
+    (archive.path / hardware.MEASUREMENTS_FILE).unlink()
     assert list(hardware.read(archive)) == []
 
 

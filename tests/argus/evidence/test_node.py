@@ -69,11 +69,11 @@ def test_processes_as_the_kernel_lists_them(tmp_path: Path) -> None:
     fake_process(tmp_path, 7, mark, None)
     (tmp_path / "8").mkdir()
     fake_process(tmp_path, os.getpid(), mark, status)
-    assert node.processes("sft-1", tmp_path) == [
+    assert node.job_processes("sft-1", tmp_path) == [
         Process(3, 1, "S (sleeping)", 0, 3, "python3 -m verl"),
         Process(20, 1, "S (sleeping)", 4, 3, "ray::Worker.train()"),
     ]
-    assert node.variables(tmp_path / "20") == {"A": "1", "ARGUS_VERL_JOB": "sft-1", "B": "a=b"}
+    assert node.process_environment(tmp_path / "20") == {"A": "1", "ARGUS_VERL_JOB": "sft-1", "B": "a=b"}
 
 
 def test_a_process_that_gives_no_stack_does_not_hold_the_others(
@@ -83,11 +83,11 @@ def test_a_process_that_gives_no_stack_does_not_hold_the_others(
     spy.write_text('#!/bin/sh\n[ "$4" = 10 ] && exec sleep 60\necho "$*"\n')
     spy.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    run = node.run
-    monkeypatch.setattr(node, "run", lambda *command: run(*command, seconds=1))
+    run = node.command_output
+    monkeypatch.setattr(node, "command_output", lambda *command: run(*command, seconds=1))
     commands = ("python3 -m verl", "ray::Worker.train()", "/bin/sleep 60")
-    processes = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
-    assert node.stacks(processes) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
+    left = [Process(pid, 1, "S", 0, 1, command) for pid, command in enumerate(commands, start=10)]
+    assert node.dump_stacks(left) == "Process 10: py-spy did not answer within 15 s\n\ndump --nonblocking --pid 11\n"
 
 
 LOGS = {
@@ -144,7 +144,7 @@ def test_processes_that_a_job_left_are_ended(job: str, start: START, shm: Path) 
     unmarked = start(SLEEP)
     # It ends by itself, and is not killed.
     start("import time; print('ready', flush=True); time.sleep(0.2)", **{JOB_VARIABLE: job})
-    result = node.sweep(job, [], patience=1)
+    result = node.sweep_node(job, [], patience=1)
     assert result["killed"] == {
         process.pid: f"{sys.executable} -c {code}" for process, code in ((deaf, DEAF), (polite, SLEEP))
     }
@@ -163,7 +163,7 @@ def test_the_shared_memory_of_a_job_goes_with_its_processes(job: str, start: STA
         (shm / name).touch()
 
     # Nobody waits for the one that the sweep kills: its parent may be slow, and it is a zombie until then.
-    result = node.sweep(job, [ended.pid, alive.pid], patience=0)
+    result = node.sweep_node(job, [ended.pid, alive.pid], patience=0)
     assert Path(f"/proc/{killed.pid}").exists()
     assert sorted(result["shm_removed"]) == sorted(f"torch_{pid}_1234_0" for pid in (killed.pid, ended.pid))
     assert {path.name for path in shm.iterdir()} == {

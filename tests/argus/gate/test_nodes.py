@@ -55,7 +55,7 @@ class FakeConnection:
         self.seconds = 0.0
         self.ray = SimpleNamespace(shutdown=self.closed.set)
 
-    def on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
+    def start_on(self, node_id: str, function: Callable[..., Any], *arguments: Any) -> int:
         self.started.append((node_id, function, arguments))
         return len(self.started)
 

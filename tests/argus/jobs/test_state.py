@@ -15,7 +15,8 @@ from argus.io.schema import parse
 from argus.jobs import state
 from argus.jobs.info import JobInfo
 from argus.jobs.state import describe, merge_states, wait_for_end
-from argus.ray.api import JobRecord, RayHead
+from argus.ray.api import RayHead
+from argus.ray.records import JobRecord
 
 
 def ray(status: str, message: str = "") -> JobRecord:
@@ -74,8 +75,7 @@ def test_a_running_job_with_its_heartbeat(archive: Archive, monkeypatch: pytest.
     beat(archive, 5, step=4, total_steps=12, first_step=1, first_step_at=time.time() - 65)
     job = describe(archive, None, tail=0)
     assert (job.attempt, job.ended_at, job.failure) == (2, None, None)
-    assert job.time_left == pytest.approx(160, abs=1)
-    assert job.silent_for == pytest.approx(5, abs=1)
+    assert (job.time_left, job.silent_for) == (pytest.approx(160, abs=1), pytest.approx(5, abs=1))
     assert job.progress.total_steps == 12
     # It needs 160 s more than its machines may have.
     for left, kinds in ((170, []), (150, ["time_limit"])):

@@ -26,18 +26,18 @@ from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec
 from argus.jobspec.verl_releases import Profile
+from argus.queue.demand import Demand
 from argus.queue.queue import Queue, WaitingJob
-from argus.queue.room import Demand, Room
-from argus.ray.admission import BusyError, one_at_a_time, steward_lock, steward_runs
-from argus.ray.api import WorkerCapacity
+from argus.queue.room import Room
+from argus.ray.admission import BusyError, admission_lock, steward_lock, steward_runs
+from argus.ray.records import WorkerCapacity
 
 CLUSTER = Cluster("cpu", 2, 4, 48)
 NO_CAPACITY = "2 workers with 4 GPUs are asked for, there is 1"
 
 
 def assert_nothing_changed(head: Head) -> None:
-    assert head.ray.changes == []
-    assert list((head.root / "jobs").iterdir()) == []
+    assert head.ray.changes == list((head.root / "jobs").iterdir()) == []
 
 
 class FakeGate:
@@ -188,12 +188,12 @@ def test_without_a_wish_to_wait_nothing_is_left_of_it(head: Head) -> None:
 
 def test_the_place_is_kept_until_ray_has_the_job(head: Head) -> None:
     def submitted() -> None:
-        with pytest.raises(BusyError), one_at_a_time(head.registry.path, 0):
+        with pytest.raises(BusyError), admission_lock(head.registry.path, 0):
             pytest.fail("another one may submit")
 
     head.ray.on_submit = submitted
     assert head.submit(head.jobspec()).result["state"] == "SUBMITTED"
-    with one_at_a_time(head.registry.path, 0):
+    with admission_lock(head.registry.path, 0):
         pass
 
 

@@ -52,7 +52,7 @@ def test_the_end_of_an_attempt_collects_and_sweeps(archive: Archive, monkeypatch
     order: list[Any] = []
     monkeypatch.setattr(commands, "Connection", lambda: "Ray")
     monkeypatch.setattr(evidence, "collect", lambda _archive, moment, ray: order.append(("collect", moment, ray)))
-    monkeypatch.setattr(evidence, "sweep", lambda _archive, ray: order.append(("sweep", ray)) or result)
+    monkeypatch.setattr(evidence, "sweep_job", lambda _archive, ray: order.append(("sweep", ray)) or result)
     assert commands.main(["end", str(archive.path)]) == 0
     # Evidence is collected before the sweep.
     assert order == [("collect", "end", "Ray"), ("sweep", "Ray")]

@@ -18,7 +18,7 @@ from argus.archive.failures import FailureKind
 from argus.archive.plan import Plan
 from argus.archive.status import Attempt, Status
 from argus.queue import attempts
-from argus.queue.room import Demand
+from argus.queue.demand import Demand
 
 OWN = ["data.seed=1", "+trainer.resume_mode=auto", "trainer.save_freq=5", "trainer.resume_from_path=/old"]
 PLAN: dict[str, Any] = {

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from argus.queue import queue
-from argus.queue.queue import Queue, Turn, WaitingJob, read_queue, turn
-from argus.queue.room import Demand, Limit, Room
-from argus.ray.api import WorkerCapacity
+from argus.queue.demand import Demand, Limit
+from argus.queue.queue import Queue, Turn, WaitingJob, find_turn, read_queue
+from argus.queue.room import Room
+from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0
 
@@ -27,7 +28,7 @@ def job(name: str, gpus: float, nnodes: int = 1, **more: Any) -> WaitingJob:
 
 
 def turn_of(waiting: WaitingJob, *others: WaitingJob, free: Sequence[float] = (8,)) -> Turn:
-    return turn([*others, waiting], waiting, room(*free), [], NOW)
+    return find_turn([*others, waiting], waiting, room(*free), [], NOW)
 
 
 def test_higher_priorities_and_earlier_submissions_come_first() -> None:
@@ -45,7 +46,7 @@ def test_a_job_waits_for_the_room_of_those_before_it() -> None:
     # The GPUs of a job that was just accepted are no longer free.
     accepted = {"submission_id": "x", "status": "RUNNING", "metadata": Demand(1, 4, 1).to_metadata()}
     waiting = job("b", 4)
-    assert turn([job("a", 4), waiting], waiting, room(8), [accepted], NOW).problem
+    assert find_turn([job("a", 4), waiting], waiting, room(8), [accepted], NOW).problem
 
 
 def test_a_job_that_fits_passes_one_that_does_not_until_its_patience_ends() -> None:
@@ -75,7 +76,7 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     free = replace(room(8), placed=frozenset("xyz"))
 
     def problem(waiting: WaitingJob, *others: WaitingJob) -> str:
-        return turn([*others, waiting], waiting, free, taken, NOW).problem
+        return find_turn([*others, waiting], waiting, free, taken, NOW).problem
 
     assert "jobs with user=ann are active as job_limits allows (2)" in problem(tagged("b", 1, "user=ann"))
     assert problem(tagged("b", 1, "user=bob")) == problem(tagged("b", 1)) == ""
@@ -83,8 +84,7 @@ def test_a_job_waits_for_others_with_its_tag_and_delays_none() -> None:
     assert problem(tagged("b", 5, "team=a")) == problem(tagged("b", 8, "team=b")) == ""
     # Its own earlier attempt does not count.
     assert problem(tagged("x", 8, "team=a")) == ""
-    late = replace(tagged("a", 8, "user=ann"), since=NOW - 999, patience=1.0)
-    assert problem(tagged("b", 8), late) == ""
+    assert problem(tagged("b", 8), replace(tagged("a", 8, "user=ann"), since=NOW - 999, patience=1.0)) == ""
 
 
 def test_the_next_steward_and_submissions_know_the_queue(tmp_path: Path) -> None:

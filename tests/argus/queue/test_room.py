@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from argus.archive.plan import Plan, Pool
-from argus.queue.room import DEMAND_KEY, UNPLACED_SECONDS, Demand, Limit, Room, capacity_problem, placed_ids, reserve
-from argus.ray.api import WorkerCapacity
+from argus.queue.demand import DEMAND_KEY, Demand, Limit, capacity_problem, reserve
+from argus.queue.room import UNPLACED_SECONDS, Room, placed_ids
+from argus.ray.records import WorkerCapacity
 
 NOW = 10_000.0
 
@@ -34,6 +35,7 @@ def group(name: str, state: str, *gpus: float) -> dict[str, Any]:
 
 
 PLAN = Plan(nnodes=2, gpus_per_node=4, cpus_per_node=12, entrypoint_num_cpus=2)
+POOL = Pool("rollout", 1, 4, 8)
 
 
 def test_the_demand_of_a_plan() -> None:
@@ -43,9 +45,6 @@ def test_the_demand_of_a_plan() -> None:
     assert "needs 12 GPUs" in Limit("team=a", gpus=11).problem(demand, [])
     queue = replace(PLAN, transfer_queue=True, storage_units=8, exclusive_backend="Yuanrong")
     assert Demand.of(queue) == Demand(2, 4, 12, 2, controller_cpus=1, storage_units=8, exclusive="Yuanrong")
-
-
-POOL = Pool("rollout", 1, 4, 8)
 
 
 def test_the_demand_travels_in_rays_metadata() -> None:

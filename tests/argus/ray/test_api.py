@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from argus.ray import api
-from argus.ray.api import RayApiError, RayHead, WorkerCapacity, free_workers, names_of, with_names
+from argus.ray.api import RayApiError, RayHead
+from argus.ray.records import WorkerCapacity, free_workers, names_of, with_names
 
 TOKEN = "4be7"
 
@@ -129,10 +130,10 @@ def test_a_head_that_answers_slowly_is_asked_again(server: FakeHead, token_path:
     server.answers["/api/jobs/"], server.silent = [], 1
     head = RayHead(server.address, token_path, timeout=0.2, patience=30)
     assert (head.jobs(), len(server.requests)) == ([], 2)
-    assert 0.2 <= head.slow < 30
+    assert 0.2 <= head.slow_seconds < 30
     # The longest wait is kept.
-    slow = head.slow
-    assert (head.jobs(), head.slow, len(server.requests)) == ([], slow, 3)
+    slow = head.slow_seconds
+    assert (head.jobs(), head.slow_seconds, len(server.requests)) == ([], slow, 3)
 
 
 @pytest.mark.parametrize(("patience", "count"), [(0.3, 2), (0.0, 1)])
@@ -142,7 +143,7 @@ def test_a_head_that_is_too_slow_is_not_down(server: FakeHead, token_path: str, 
     head = RayHead(server.address, token_path, timeout=0.1, patience=patience)
     with pytest.raises(api.HeadTimeoutError, match=api.ANSWERS_SLOWLY if patience else "does not answer: timed out"):
         head.jobs()
-    assert (len(server.requests), head.slow) == (count, 0)
+    assert (len(server.requests), head.slow_seconds) == (count, 0)
 
 
 @pytest.mark.parametrize("answer", [b"<html>another service</html>", b"[" * 100_000, b" " * api.MIB + b"[]"], ids=len)
@@ -226,8 +227,7 @@ def test_free_resources_of_workers() -> None:
         # One without new work has no room.
         {**WORKER, "node_id": "d", "draining": True},
     ]
-    usage = {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}
-    assert free_workers(nodes, usage) == [
+    assert free_workers(nodes, {"a": {"CPU": [13.5, 48.0], "GPU": [1.0, 4.0]}, "h": {}}) == [
         WorkerCapacity("worker-0", "a", gpus=4.0, cpus=48.0, free_gpus=3.0, free_cpus=34.5),
         WorkerCapacity("worker-1", "b", gpus=0, cpus=24.0, free_gpus=0, free_cpus=24.0),
     ]

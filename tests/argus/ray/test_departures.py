@@ -1,4 +1,4 @@
-"""Nodes that leave: those that jobs were lost on, those that get no new work, and machines that are taken away."""
+"""Nodes that leave: those that were lost under jobs, those that get no new work, and machines that are taken away."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from argus.ray.departures import (
     draining_nodes,
     forget_all_draining_but,
     forget_losses,
+    node_removed_under,
     remember_draining,
     remember_loss,
-    removed_under,
 )
 
 
@@ -58,13 +58,13 @@ def test_attempts_that_end_with_a_removed_node(tmp_path: Path) -> None:
     remember_draining("b" * 56, tmp_path)
     # It is asked for again, as drain.yml is run twice.
     remember_draining("a" * 56, tmp_path)
-    assert removed_under("grpo-1~2", tmp_path) == "worker-0"
+    assert node_removed_under("grpo-1~2", tmp_path) == "worker-0"
     # Another attempt of the same job has another cause, and the first request was replaced.
-    assert [removed_under(attempt, tmp_path) for attempt in ("grpo-1", "sft-1", "")] == ["", "", ""]
+    assert [node_removed_under(attempt, tmp_path) for attempt in ("grpo-1", "sft-1", "")] == ["", "", ""]
     assert draining_nodes(tmp_path) == {"a" * 56, "b" * 56}
     (tmp_path / ".draining-0").write_text('{"node": 7, "attempts": "grpo-1"}')
     (tmp_path / ".draining-1").write_text("{")
-    assert removed_under("grpo-1", tmp_path) == ""
+    assert node_removed_under("grpo-1", tmp_path) == ""
 
 
 def test_jobs_are_stopped_some_minutes_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +73,13 @@ def test_jobs_are_stopped_some_minutes_before(monkeypatch: pytest.MonkeyPatch) -
         "ARGUS_VERL_STOP_AT": "1795358355",
         "MLP_CURRENT_CAPACITY_BLOCK_EXPIRATION_TIMESTAMP": "1795358355",
     }
-    monkeypatch.setenv(departures.STOP_AT, environment[departures.STOP_AT])
-    assert departures.stop_at() == 1_795_358_355
+    monkeypatch.setenv(departures.STOP_AT_VARIABLE, environment[departures.STOP_AT_VARIABLE])
+    assert departures.read_stop_at() == 1_795_358_355
     assert departures.ending_problem(1_795_358_354.9) == ""
     assert "are stopped at 14:39 UTC on 2026-11-22" in departures.ending_problem(1_795_358_355)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan"])
 def test_what_is_no_time_stops_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(departures.STOP_AT, text)
-    assert departures.stop_at() is None and departures.ending_problem(1e12) == ""
+    monkeypatch.setenv(departures.STOP_AT_VARIABLE, text)
+    assert departures.read_stop_at() is None and departures.ending_problem(1e12) == ""

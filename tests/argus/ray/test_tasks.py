@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from argus.archive.program import CURRENT_LINK, DEFAULT_DIRECTORY
-from argus.ray.tasks import Connection, last_line
+from argus.ray.tasks import Connection, error_line
 
 
 class Ray(types.ModuleType):
@@ -95,7 +95,7 @@ def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) ->
     # The actor is pickled with its code, and finds the program with which it imports the function.
     assert [module.__name__ for module in ray.by_value] == ["argus.ray.tasks"]
     assert ray.init_options["address"] == "auto"
-    call = connection.on("n0", max, 3, 5)
+    call = connection.start_on("n0", max, 3, 5)
     assert ray.actors[0] == {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": ("n0", False)}
     assert connection.results({"worker-0": call}, 1) == ({"worker-0": 5}, {})
     assert sys.path[1] == f"{DEFAULT_DIRECTORY}/{CURRENT_LINK}"
@@ -104,9 +104,9 @@ def test_a_function_runs_on_its_node_beside_a_job_that_has_all_cpus(ray: Ray) ->
 @pytest.mark.parametrize("hangs", [True, False])
 def test_an_actor_that_hangs_or_has_died_does_not_concern_the_next_function_there(ray: Ray, hangs: bool) -> None:
     connection = Connection()
-    calls = {"n0": connection.on("n0", max, 1, 2), "n1": connection.on("n1", hang if hangs else fail)}
+    calls = {"n0": connection.start_on("n0", max, 1, 2), "n1": connection.start_on("n1", hang if hangs else fail)}
     assert list(connection.results(calls, 1)[1]) == ["n1"]
-    again = {node: connection.on(node, max, 1, 2) for node in ("n0", "n1")}
+    again = {node: connection.start_on(node, max, 1, 2) for node in ("n0", "n1")}
     assert connection.results(again, 1) == ({"n0": 2, "n1": 2}, {})
     assert [actor["scheduling_strategy"][0] for actor in ray.actors] == ["n0", "n1", "n1"]
 
@@ -115,10 +115,10 @@ def test_on_its_own_node_a_function_runs_in_this_process(ray: Ray) -> None:
     connection = Connection()
     over = threading.Event()
     started = {
-        "number": connection.on("here", os.getpid),
-        "wrong": connection.on("here", fail),
-        "late": connection.on("here", over.wait),
-        "elsewhere": connection.on("n0", max, 1, 2),
+        "number": connection.start_on("here", os.getpid),
+        "wrong": connection.start_on("here", fail),
+        "late": connection.start_on("here", over.wait),
+        "elsewhere": connection.start_on("n0", max, 1, 2),
     }
     problems = {"wrong": "KeyError: 'a'", "late": "no answer within 0.5 s"}
     assert connection.results(started, 0.5) == ({"number": os.getpid(), "elsewhere": 2}, problems)
@@ -134,4 +134,4 @@ def test_a_head_that_is_gone(ray: Ray) -> None:
 
 def test_a_node_that_has_just_left_is_a_sentence() -> None:
     error = type("ActorUnschedulableError", (Exception,), {})("It is not schedulable: …")
-    assert last_line(error) == "the node has just left the cluster"
+    assert error_line(error) == "the node has just left the cluster"

@@ -10,17 +10,16 @@ import pytest
 from steward_scene import HEAD, Head, worker
 
 from argus.archive.archive import Heartbeat
-from argus.queue.room import Demand
+from argus.queue.demand import Demand
 from argus.steward.attempt_checks import (
     ACTOR_PENDING_SECONDS,
     CHECK_INTERVAL_SECONDS,
     CONTROLLER_GONE_SECONDS,
     UNPLACEABLE_SECONDS,
     AttemptChecks,
-    latest_nodes,
-    placement_problem,
 )
 from argus.steward.decisions import DEFAULT_RESOURCE_WAIT_SECONDS
+from argus.steward.placement import find_placement_problem, latest_nodes
 
 BEFORE, TRAINS, DONE = (Heartbeat(step=step, total_steps=10) for step in (0, 3, 10))
 GPU, SMALL = ({"CPU": cpus, "GPU": gpus} for cpus, gpus in ((16.0, 8.0), (4.0, 1.0)))
@@ -106,7 +105,7 @@ def large(state: str = "ALIVE", name: str = "w9", **details: Any) -> dict[str, A
     ],
 )
 def test_an_actor_that_no_node_can_hold(needs: dict[str, float], more: list[dict[str, Any]], problem: str) -> None:
-    text = placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
+    text = find_placement_problem([actor("PENDING_CREATION", **needs)], [], latest_nodes([*NODES, *more], NOW))
     assert problem in text and bool(problem) == bool(text)
 
 
@@ -166,4 +165,4 @@ def test_a_server_that_died(actors: list[dict[str, Any]], is_dead: bool) -> None
     head.actors = actors
     attempt.run("01", TRAINS, NODES, 1000.0)
     died = f"{actors[0]['name']} (vLLMHttpServer pid=7) was killed or crashed"
-    assert attempt.engine == (died if is_dead else "")
+    assert attempt.dead_server == (died if is_dead else "")

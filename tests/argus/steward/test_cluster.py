@@ -116,7 +116,7 @@ def test_a_job_with_the_id_of_a_removed_archive_is_looked_after(here: Cluster) -
         here.registry.write(RegisteredJob("sft-1", time.time(), {}, str(here.root), ADDRESS))
         for _look in range(2):
             steward.start_missing()
-            until(lambda: not steward.jobs())
+            until(lambda: not steward.job_ids())
         assert len(seen) == times
         here.registry.remove("sft-1")
         steward.start_missing()

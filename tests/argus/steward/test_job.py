@@ -13,9 +13,9 @@ from argus.archive import failures
 from argus.archive.archive import Archive
 from argus.hooks import worker_secrets
 from argus.queue import attempts
+from argus.queue.demand import Demand
 from argus.queue.queue import WaitingJob
-from argus.queue.room import Demand
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.attempt_checks import CONTROLLER_GONE_SECONDS
 from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEARTBEAT_FRESH_SECONDS

@@ -14,10 +14,10 @@ from argus.archive import failures
 from argus.archive.status import JobState
 from argus.queue import attempts
 from argus.ray import departures
-from argus.ray.api import WorkerCapacity
+from argus.ray.records import WorkerCapacity
 from argus.steward import job as steward
 from argus.steward.decisions import END_RECORD_GRACE_SECONDS, HEAD_RESTART_GRACE_SECONDS, NODE_LOSS_RECOVERY_SECONDS
-from argus.steward.job import MAX_CLOCK_SKEW_SECONDS
+from argus.steward.observer import MAX_CLOCK_SKEW_SECONDS
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from argus.archive.plan import Plan
 from argus.archive.status import Status
 from argus.io.schema import parse
 from argus.steward import notify
-from argus.steward.decisions import HeadReport, View
+from argus.steward.decisions import HeadReport, Observations
 from argus.steward.notify import Notification, Notifier, notifications
 
 NOW = 10_000.0
@@ -99,7 +99,7 @@ def test_a_command_gets_the_event_and_runs_none_of_it(scene: Scene, tmp_path: Pa
 def test_what_fails_is_an_event_and_delays_nothing(
     scene: Scene, address: str, target: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notify, "CALL_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(notify, "SEND_TIMEOUT_SECONDS", 0.5)
     sender = notifier(scene, target.format(address=address))
     began = time.monotonic()
     sender.notify(ENDED)
@@ -123,8 +123,8 @@ def test_what_fails_is_an_event_and_delays_nothing(
 )
 def test_the_events(status: dict[str, Any], stalled: str, away_for: float | None, expected: list[str]) -> None:
     answer = HeadReport(capacity_problem="no GPU is free")
-    view = View(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
-    assert [one.event for one in notifications("one", view, Heartbeat(stalled=stalled), away_for)] == expected
+    seen = Observations(NOW, parse(Status, {"attempt": 1, **status}), Plan(queue_patience=60.0), answer)
+    assert [one.event for one in notifications("one", seen, Heartbeat(stalled=stalled), away_for)] == expected
 
 
 def test_the_steward_tells(scene: Scene, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fake_ray import answered
 
 from argus.jobs import nodes as jobs_drain
-from argus.ray.departures import draining_nodes, removed_under
+from argus.ray.departures import draining_nodes, node_removed_under
 from argus.verbs import nodes
 
 NODE = "a" * 56
@@ -57,7 +57,7 @@ def test_a_worker_gets_no_new_work_once(run: Drain, tmp_path: Path) -> None:
     assert (code, reply["changed"]) == (0, True)
     assert reply["result"] == {"jobs": ["grpo-1"], "alive": True, "waited": 0.0}
     # What Ray does not know any more is forgotten.
-    assert draining_nodes(tmp_path) == {NODE} and removed_under("grpo-1~2", tmp_path) == ""
+    assert draining_nodes(tmp_path) == {NODE} and node_removed_under("grpo-1~2", tmp_path) == ""
     assert run()[1]["changed"] is False
     assert len(run.commands) == 1
 
@@ -67,7 +67,7 @@ def test_what_a_removal_ends_is_remembered_but_for_check_mode(run: Drain, tmp_pa
     assert (code, reply["changed"], reply["result"]["jobs"]) == (0, True, ["grpo-1"])
     assert (run.commands, draining_nodes(tmp_path)) == ([], frozenset())
     run(ends_jobs=True)
-    assert removed_under("grpo-1~2", tmp_path) == "worker-1"
+    assert node_removed_under("grpo-1~2", tmp_path) == "worker-1"
 
 
 def test_ray_does_not_accept(run: Drain, tmp_path: Path) -> None:

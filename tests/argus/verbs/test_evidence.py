@@ -16,7 +16,7 @@ from argus import cli
 from argus.archive.archive import JOB_VARIABLE, Archive
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import OperationError
-from argus.ray.api import ALLOWED_HOST
+from argus.ray.api import ALLOWED_HOST_VARIABLE
 from argus.verbs import fetch
 from argus.verbs.shell import shell_command
 
@@ -26,7 +26,7 @@ def node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """This process is in a node: the verb changes its mask, and who may have its token."""
     monkeypatch.setenv("ARGUS_VERL_NODE", "head")
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
-    monkeypatch.setenv(ALLOWED_HOST, "")
+    monkeypatch.setenv(ALLOWED_HOST_VARIABLE, "")
     before = os.umask(0o022)
     yield
     os.umask(before)
@@ -57,7 +57,7 @@ def test_what_people_see(
 ) -> None:
     def collect(job: Archive) -> dict[str, object]:
         # The address of the inventory at the submission may have the token, not that of the archive's plan.
-        assert os.environ[ALLOWED_HOST] == "head.example"
+        assert os.environ[ALLOWED_HOST_VARIABLE] == "head.example"
         return {"archive": str(job.path), "files": 43, "nodes": ["w0"], "problems": ["w2: no answer\x1b[A"]}
 
     monkeypatch.setattr(fetch, "collect", collect)

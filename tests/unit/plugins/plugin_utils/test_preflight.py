@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING, Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
+from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.fault_search import Bandwidth, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     expectations,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from argus.fabric.all_reduce import Bandwidth, FaultSearch, Group, Verdict, from_json, to_json
+from argus.fabric.fault_search import Bandwidth, FaultSearch, Group, Verdict, from_json, to_json
 
 FAILED = Bandwidth(None, "timeout")
 NODES = tuple("abcdefgh")
