@@ -24,13 +24,13 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory imp
     placement,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.cluster_plan import ClusterPlan, Planner
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
     ActiveJobs,
     disruption_findings,
-    left_behind,
     removal_findings,
     rotation_findings,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import left_behind
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived_environments
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Presence,
@@ -38,8 +38,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence impor
     shortage_findings,
     task_problem,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import play_variables
 

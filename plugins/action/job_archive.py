@@ -31,7 +31,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.report.page impor
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 display = Display()

@@ -15,13 +15,14 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membershi
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.cluster_report import (
     ClusterInfo,
-    RunResults,
     Scope,
     cluster_report,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.run_results import RunResults
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 # After how long a head that does not run is asked again.

@@ -29,21 +29,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
+from ansible_collections.argus.verl.plugins.plugin_utils.extra_variables import extra_variables
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    NewWarnings,
-    announcement,
-    answers,
-    job_commands,
-    playbook_command,
-    unknown_id,
-    unreachable_text,
-)
-from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.job_following import NewWarnings, announcement, answers
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, unknown_id, unreachable_text
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import outside_notes
+from ansible_collections.argus.verl.plugins.plugin_utils.playbook_command import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_file_warnings
+from ansible_collections.argus.verl.plugins.plugin_utils.user_code import edited_file_warnings
 
 display = Display()
 # Polling costs CPU on the head, and takes up to 2 s on a slow machine. A line has to appear at least every 10 s.

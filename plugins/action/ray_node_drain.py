@@ -16,12 +16,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
-    departure,
-    departure_findings,
-    hold_findings,
-)
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import departure, departure_findings, hold_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, sentence_width
 
 display = Display()

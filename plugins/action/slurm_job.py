@@ -13,8 +13,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import batch_script, commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.scontrol import SlurmError
 
 display = Display()
 LOOK_SECONDS = 0.5
@@ -32,13 +33,13 @@ GONE = (
 LISTS = ("head", "options", "setup", "srun_options", "prefix")
 
 
-def request_of(name: str, values: dict[str, Any]) -> commands.AllocationRequest:
+def request_of(name: str, values: dict[str, Any]) -> batch_script.AllocationRequest:
     """The request of a task with its types: -e passes text."""
     cpus = values.get("cpus")
     fields: dict[str, Any] = {key: str(value) for key, value in values.items() if value is not None}
     fields |= {key: tuple(map(str, values.get(key) or ())) for key in LISTS}
     fields |= {"nodes": int(values.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
-    return commands.AllocationRequest(**{**fields, "job_name": name})
+    return batch_script.AllocationRequest(**{**fields, "job_name": name})
 
 
 class ActionModule(Action):
@@ -65,10 +66,10 @@ class ActionModule(Action):
         job_id = commands.find_job_id(name)
         result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
-            findings = list(commands.request_findings(request))
+            findings = list(batch_script.request_findings(request))
             if findings:
                 return failure(f"Nothing was asked for.\n{findings_table(findings)}")
-            result["script"] = commands.batch_script(request)
+            result["script"] = batch_script.batch_script(request)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
             print_report("The batch script", text=result.get("script", "").splitlines())

@@ -25,19 +25,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
-    MAX_CODE_FILES,
-    RefusedItemError,
-    StagingAction,
+from ansible_collections.argus.verl.plugins.plugin_utils.dataset_upload import (
     controller_patterns,
-    source_files,
     upload_of,
     with_hashes,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
+from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingAction
+from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MAX_CODE_FILES, source_files
 
 display = Display()
 HEADER = ("kind", "name", "status", "path")

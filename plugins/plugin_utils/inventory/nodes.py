@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes: what a Ray node is, planned from its settings in the inventory and its probed machine."""
+"""X"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
-from ...module_utils.argus.common.text import one_line
 from ...module_utils.cluster.devices import DeviceFile, environment_problem, gets_rdma
 from ...module_utils.cluster.engine import DOCKER, INPUTS_LABEL, Engine
 from ...module_utils.cluster.machine import Machine
@@ -204,74 +200,3 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
         gpus=plan.gpus,
         resources={} if plan.role == HEAD else WORKER_RESOURCES,
     )
-
-
-MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
-ENVIRONMENT = "ray_node_env "
-PREFIXES = ("cluster_", "ray_node_", "shared_root")
-# With another of the first three there is no container or process to compare with.
-UNSHOWN = {"cluster_name", "cluster_engine", "ray_node_runtime", "ray_node_env"}
-
-
-def settings_label(plan: NodePlan) -> str:
-    """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
-    settings = plan.settings
-    names = {attribute.name for attribute in fields(settings) if attribute.name.startswith(PREFIXES)} - UNSHOWN
-    values: dict[str, object] = {
-        **{name: value for name in names if (value := getattr(settings, name)) != ""},
-        "cluster_images": plan.image,
-        "ray_node_accelerator": plan.accelerator,
-        "ray_node_cpus": plan.cpus,
-        "ray_node_gpus": plan.gpus,
-        "ray_node_rdma": plan.rdma,
-        "ray_node_shm_gib": float(settings.ray_node_shm_gib),
-        "ray_node_user": plan.user,
-        # What a node shares with others, which change with it.
-        "its role": plan.role,
-        "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
-        "its number on its machine": plan.ports.number,
-    }
-    if plan.role != HEAD:
-        del values["cluster_dashboard_port"]
-        values["the head's address"] = settings.head_address
-    if settings.cluster_network == "host":
-        values["ray_node_address"] = settings.address
-    for name, value in settings.ray_node_env.items():
-        values[f"{ENVIRONMENT}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
-    return json.dumps(values, sort_keys=True)
-
-
-def changed_settings(before: str | None, now: str) -> str:
-    """The settings that differ, as in ``ray_node_gpus 4 → 2``; nothing if the container has no such label.
-
-    before: the label of the container, which may be from another release of this collection.
-    """
-    try:
-        old = json.loads(before or "")
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(old, dict):
-        return ""
-    changes = list(_changes(old, json.loads(now)))
-    more = f" and {len(changes) - MAX_SETTINGS} more" if len(changes) > MAX_SETTINGS else ""
-    return f"{', '.join(changes[:MAX_SETTINGS])}{more}"
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    for name in sorted({*old, *new}):
-        if name in old and name in new and old[name] == new[name]:
-            continue
-        if not name.startswith(ENVIRONMENT):
-            yield f"{one_line(name)} {_value_text(old.get(name))} → {_value_text(new.get(name))}"
-        elif name not in new:
-            yield f"{one_line(name)} removed"
-        else:
-            yield f"{one_line(name)} {'changed' if name in old else 'added'}"
-
-
-def _value_text(value: object) -> str:
-    """A value as YAML users write it; "-" for one that is not set."""
-    if value is None:
-        return "-"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return one_line(text, MAX_VALUE_CHARS) or '""'

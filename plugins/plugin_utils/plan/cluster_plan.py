@@ -13,8 +13,8 @@ from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
 from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
-from .container import sessions_directory
-from .departure import ODD_NAME, drain_command, is_plain
+from .process import sessions_directory
+from .unlisted import ODD_NAME, drain_command, is_plain
 
 
 @dataclass(frozen=True)

@@ -1,117 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An allocation of Slurm, as its commands print it, and the hosts of an inventory that it becomes."""
+"""X"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, product
-from typing import Any
 
-# The text that Slurm's commands print has the same form in all releases; `--json` changes with each.
-
-# A key and its value; values may have spaces, and a key begins with a capital letter.
-FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
-EMPTY_VALUES = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
-# Names of nodes, with numbers in brackets.
-NODELIST_ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
-NUMBER_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
-# Limits untrusted input, which a program of a job may have printed. No cluster of Slurm has as many.
-MAX_NODES = 1 << 16
-GPU_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
-
-
-class SlurmError(Exception):
-    """A command of Slurm failed, or printed something that cannot be read; the message has what it said."""
-
-
-def fields_of(line: str) -> list[tuple[str, str]]:
-    """The keys and values of a line of `scontrol show --oneliner`, in their order: some keys come several times."""
-    keys = list(FIELD.finditer(line))
-    ends = [key.start() for key in keys[1:]] + [len(line)]
-    return [(key[1], line[key.end() : end].strip()) for key, end in zip(keys, ends, strict=False)]
-
-
-def records_of(output: str) -> Iterator[dict[str, str]]:
-    """The lines of `scontrol show --oneliner`; of a key that comes several times, the first value."""
-    for line in filter(str.strip, output.splitlines()):
-        yield dict(reversed(fields_of(line)))
-
-
-def field_value(record: Mapping[str, str], key: str) -> str:
-    """A value, or "" if Slurm has none."""
-    value = record.get(key, "")
-    return "" if value in EMPTY_VALUES else value
-
-
-def expand_nodelist(nodelist: str) -> list[str]:
-    """The names in a list of nodes such as `gpu-[01-03,7],r[1-2]n[1-4]`."""
-    names: list[str] = []
-    parts = NODELIST_ITEM.findall(nodelist)
-    if ",".join(parts) != nodelist:
-        raise SlurmError(f"{nodelist!r} is not a list of nodes")
-    for part in parts:
-        # Texts, and the numbers between them.
-        pieces = re.split(r"\[([^\]]*)\]", part)
-        choices, count = [], 1
-        for index, piece in enumerate(pieces):
-            choices.append([*islice(_expand_ranges(piece), MAX_NODES + 1)] if index % 2 else [piece])
-            count *= len(choices[-1])
-            if len(names) + count > MAX_NODES:
-                raise SlurmError(f"{nodelist[:100]!r} has more than {MAX_NODES} nodes")
-        names += map("".join, product(*choices))
-    return names
-
-
-def _expand_ranges(ranges: str) -> Iterator[str]:
-    for number_range in ranges.split(","):
-        first, _dash, last = number_range.partition("-")
-        if not NUMBER_RANGE.fullmatch(number_range):
-            raise SlurmError(f"{ranges[:100]!r} are not numbers of nodes")
-        # Zero-padded like the first number.
-        yield from (f"{number:0{len(first)}d}" for number in range(int(first), int(last or first) + 1))
-
-
-def gpu_count(gres: str) -> int:
-    """The GPUs in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`, of all types together."""
-    return sum(int(count) for count in GPU_GRES.findall(gres))
-
-
-def cpu_count(identifiers: str) -> int:
-    """How many CPUs a list such as `0-3,8` has."""
-    try:
-        return len(list(islice(_expand_ranges(identifiers), MAX_NODES))) if identifiers else 0
-    except SlurmError:
-        return 0
-
-
-def resources_by_node(line: str) -> dict[str, dict[str, str]]:
-    """What a job has on each of its nodes, from a line of `scontrol show job --details --oneliner`.
-
-    Keys are CPU_IDs, Mem and GRES. Nodes with the same resources share one group, which starts with the key Nodes.
-    """
-    details: dict[str, dict[str, str]] = {}
-    group = 0
-
-    def group_number(pair: tuple[str, str]) -> int:
-        nonlocal group
-        group += pair[0] == "Nodes"
-        return group
-
-    for group_index, pairs in groupby(fields_of(line), group_number):
-        resources = dict(pairs)
-        if group_index:
-            details |= dict.fromkeys(expand_nodelist(resources["Nodes"]), resources)
-    return details
-
+from .scontrol import (
+    cpu_count,
+    expand_nodelist,
+    field_value,
+    fields_of,
+    gpu_count,
+    number_value,
+    records_of,
+    resources_by_node,
+)
 
 RUNNING, PENDING = "RUNNING", "PENDING"
-# The name of the head in the inventory: its host may have a worker, too.
-HEAD = "ray-head"
-# Host variables that no role documents: those of the connection, and informational ones.
-SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 # The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
 UNAVAILABLE_STATES = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
 STATE = re.compile(r"[A-Z_]+")
@@ -151,14 +59,6 @@ class Allocation:
     def workers(self) -> tuple[AllocatedHost, ...]:
         """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
         return tuple(host for host in self.hosts if host.component != 0)
-
-
-def number_value(record: Mapping[str, str], key: str) -> float | None:
-    """A value as a number, or None if it is none, such as Unknown."""
-    try:
-        return float(field_value(record, key))
-    except ValueError:
-        return None
 
 
 def hosts_of(
@@ -244,53 +144,6 @@ def is_usable(address: str) -> bool:
     except ValueError:
         return False
     return parsed.version == 4 and not (parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified)
-
-
-def host_name(node: str) -> str:
-    """The name of a node in the inventory: those of Slurm may have capitals, dots and underscores."""
-    return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")
-
-
-@dataclass(frozen=True)
-class InventoryHost:
-    """A host of the inventory, with its groups and variables."""
-
-    name: str
-    group: str
-    variables: Mapping[str, Any]
-
-
-def inventory_hosts(allocation: Allocation) -> list[InventoryHost]:
-    if not allocation.hosts:
-        return []
-    head = InventoryHost(HEAD, "head", _variables(allocation, allocation.hosts[0]))
-    names: dict[str, str] = {}
-    hosts = [head]
-    for host in allocation.workers:
-        name = host_name(host.name)
-        if names.setdefault(name, host.name) != host.name or name == HEAD:
-            raise SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
-        size = {"ray_node_gpus": host.gpus, "ray_node_cpus": host.cpus, "slurm_memory_mib": host.memory_mib}
-        present = {key: value for key, value in size.items() if value}
-        hosts.append(InventoryHost(name, "workers", {**_variables(allocation, host), **present}))
-    return hosts
-
-
-def _variables(allocation: Allocation, host: AllocatedHost) -> dict[str, Any]:
-    component = {} if host.component is None else {"slurm_component": host.component}
-    return {"ansible_host": host.address, "slurm_node": host.name, **component}
-
-
-def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
-    """The variables of the group ray. uid: of the job's user."""
-    ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
-    return {
-        "slurm_job_id": allocation.job_id,
-        "ray_node_runtime": "process",
-        # The step of the job makes and removes it on each host.
-        "cluster_state_dir": f"/tmp/argus-verl-{uid}-{allocation.job_id}",  # noqa: S108
-        **ends,
-    }
 
 
 def newest_job(listed: str) -> int | None:

@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm's commands, and the batch script with which a cluster asks for its hosts."""
+"""X"""
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
-import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-from ...module_utils.argus.common.findings import Finding
 from ...module_utils.network.interfaces import resolve
-from ...module_utils.slurm import step
-from .allocation import RUNNING, Allocation, SlurmError, newest_job, parse_allocation
-
-# Slurm's commands.
+from .allocation import RUNNING, Allocation, newest_job, parse_allocation
+from .scontrol import SlurmError
 
 # The controller of a busy site may need a while; its commands give up by themselves.
 COMMAND_TIMEOUT_SECONDS = 120.0
@@ -98,96 +92,3 @@ def submit(script: str) -> int:
 
 def cancel(job_id: int) -> None:
     run(["scancel", str(job_id)])
-
-
-# The batch script with which a cluster asks Slurm for its hosts.
-
-# Pattern and remedy for each text field.
-FIELD_PATTERNS = {
-    "time": (
-        r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})",
-        'set minutes, "H:MM:SS" or "D-HH:MM:SS", in quotes: YAML takes 12:00:00 for a number',
-    ),
-    "gpus": (r"(?:[A-Za-z0-9_.-]+:)?[0-9]+", "set a number, or a type and a number such as h100:8"),
-    "memory": (r"[0-9]+[KMGT]?", "set MiB, or a number with its unit such as 64G"),
-}
-
-
-@dataclass(frozen=True)
-class AllocationRequest:
-    """The hosts to ask Slurm for; roles/slurm/README.md documents each field. head: options of the head's component."""
-
-    job_name: str
-    python: str
-    nodes: int
-    gpus: str = ""
-    cpus: int | None = None
-    memory: str = ""
-    time: str = ""
-    head: Sequence[str] = ()
-    options: Sequence[str] = ()
-    setup: Sequence[str] = ()
-    srun_options: Sequence[str] = ()
-    prefix: Sequence[str] = ()
-
-
-def request_findings(request: AllocationRequest) -> Iterator[Finding]:
-    """The problems of a request: Slurm takes a line that it does not understand for a comment."""
-    if request.nodes < 1:
-        yield Finding("slurm_nodes", f"is {request.nodes}", "set how many hosts with workers the cluster has")
-    if not request.python.startswith("/"):
-        remedy = "set the absolute path of the Python in whose environment Ray and verl are installed"
-        yield Finding("ray_node_python", "is not set to a path", remedy)
-    for name, (pattern, remedy) in FIELD_PATTERNS.items():
-        text = getattr(request, name)
-        if text and not re.fullmatch(pattern, text):
-            yield Finding(f"slurm_{name}", f"is {text!r}", remedy)
-    for name in ("head", "options"):
-        for word in getattr(request, name):
-            if not re.fullmatch(r"-[^\n\0]*", word):
-                yield Finding(f"slurm_{name}", f"has {word!r}", "list options of sbatch, such as --qos=high")
-                break
-
-
-def sbatch_options(**named: object) -> list[str]:
-    """Options by their names, without those that have no value."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
-
-
-def sbatch_directives(request: AllocationRequest) -> list[list[str]]:
-    # Slurm keeps the allocation if a host is lost: a job that can do without it resumes on the others.
-    common = ["--no-kill", *sbatch_options(time=request.time)]
-    exclusive = ["--exclusive"] if request.cpus is None else []
-    memory = request.memory or ("0" if request.cpus is None else "")
-    workers = [
-        f"--nodes={request.nodes}",
-        "--ntasks-per-node=1",
-        *exclusive,
-        *sbatch_options(cpus_per_task=request.cpus, mem=memory, gpus_per_node=request.gpus),
-        *request.options,
-    ]
-    # An allocation that is requeued comes back without its cluster.
-    first = [f"--job-name={request.job_name}", "--no-requeue"]
-    if not request.head:
-        return [[*first, *common, *workers]]
-    return [[*first, *common, "--nodes=1", "--ntasks=1", *request.head], [*common, *workers]]
-
-
-def step_command(request: AllocationRequest) -> str:
-    """The step that runs commands, on every host of the job."""
-    groups = ["--het-group=0-1"] if request.head else []
-    options = ["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--ntasks-per-node=1", "--cpu-bind=none", "--chdir=/"]
-    words = shlex.join(["srun", *groups, *options, *request.srun_options, *request.prefix, request.python, "-I", "-c"])
-    return f'{words} "$program" "/tmp/argus-verl-$(id -u)-$SLURM_JOB_ID"'
-
-
-def batch_script(request: AllocationRequest) -> str:
-    """The batch script. Its only step lasts until the job ends."""
-    components = ["".join(f"#SBATCH {option}\n" for option in options) for options in sbatch_directives(request)]
-    header = "#SBATCH hetjob\n".join(components)
-    setup = "".join(f"{line}\n" for line in request.setup)
-    program = inspect.getsource(step)
-    return (
-        f"#!/bin/bash\n{header}{setup}# Runs the commands of Ansible on each host, and with them the nodes of Ray.\n"
-        f"program=$(cat <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n)\n{step_command(request)}\n"
-    )

@@ -11,15 +11,18 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     SETTINGS_LABEL,
     SPECIFICATION_LABEL,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node, settings_label
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.settings_label import settings_label
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
     REGISTRY_PATH,
-    TOKEN_PATH,
     container_arguments,
+    token_file,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.ray_start import (
+    TOKEN_PATH,
     ray_environment,
     ray_start_arguments,
     specification,
-    token_file,
 )
 from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 

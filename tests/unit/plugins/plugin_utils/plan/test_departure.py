@@ -7,14 +7,8 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
-    ODD_NAME,
-    Departure,
-    departure,
-    departure_findings,
-    left_behind,
-    outside_notes,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import Departure, departure, departure_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import ODD_NAME, left_behind, outside_notes
 from samples import HEALTHY, PROCESS_HOST, container
 
 INVENTORY = ["ray-head", "worker-0", "worker-1"]

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import ContainerLocation, engine_error
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
     GOES_ON,
     REMEDY,
     ActiveJobs,
@@ -13,7 +14,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ContainerLocation, engine_error
 from samples import planned
 
 IDLE = ActiveJobs({})

@@ -12,10 +12,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
     ActionKind,
     planned_node,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    process_arguments,
-    sessions_directory,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.process import process_arguments, sessions_directory
 from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_settings
 
 STARTED = "1970-01-01T00:01:00+00:00"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import NodeRow, NodeState
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.cluster_report import (
     LOG_LINES,
     ClusterInfo,
     Scope,

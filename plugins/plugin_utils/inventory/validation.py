@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""X"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...module_utils.argus.common.findings import WARNING, Finding
+from ...module_utils.argus.common.text import nearest
+from ...module_utils.cluster.names import CHECKS
+from ...module_utils.cluster.process_host import is_reachable
+from .inventory import (
+    HEADS,
+    NODES,
+    WORKERS,
+    Groups,
+    HostVars,
+    Variables,
+    address_of,
+    cluster_nodes,
+    machine_name,
+    on_host_network,
+    placement,
+    runtime_of,
+)
+from .nodes import CONTAINER, PROCESS
+
+
+def source_findings(sources: Iterable[str]) -> list[Finding]:
+    """Missing inventories, beside which Ansible goes on with the others. With a comma, one is a list of hosts."""
+    missing = [source for source in sources if "," not in source and not Path(source).exists()]
+    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
+
+
+def no_hosts_findings(sources: Sequence[str]) -> list[Finding]:
+    """The problems of inventories in which Ansible found no hosts."""
+    remedy = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
+    empty = Finding(", ".join(sources) or "inventory", "has no hosts", f"{remedy}hosts: {{gpu-0: , gpu-1: }}")
+    return source_findings(sources) or [empty]
+
+
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Others are a user's own.
+PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
+PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
+# Docker's rule for the names of containers and networks, restricted to valid host names.
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def group_findings(groups: Groups) -> Iterator[Finding]:
+    heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
+    if len(heads) > 1:
+        problem = f"has {len(heads)} hosts ({', '.join(heads)})"
+        yield Finding(f"group {HEADS}", problem, "a cluster has one head: keep exactly one")
+    for name, hosts in ((HEADS, heads), (WORKERS, workers)):
+        if not hosts:
+            remedy = f"add the head, and at least one worker; in YAML: {name}: {{hosts: {{gpu-0: }}}}"
+            yield Finding(f"group {name}", "has no hosts", remedy)
+    if outside := [node for node in cluster_nodes(groups) if node not in groups.get(NODES, [])]:
+        remedy = (
+            f"make head and workers children of {NODES}: as in inventories/prod, or in INI below [{NODES}:children]"
+        )
+        yield Finding(", ".join(outside), f"is not in the group {NODES}", remedy)
+
+
+def role_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
+    """Find nodes that are head and worker. A machine can be both, with a node for each."""
+    for node in sorted(set(groups.get(HEADS, [])) & set(groups.get(WORKERS, []))):
+        remedy = "the head never trains: remove it from workers"
+        if runtime_of(hostvars[node]) != PROCESS:
+            remedy = f"make it two nodes, {node}-head in head and {node} in workers, with the same ansible_host"
+        yield Finding(node, "is in both head and workers", remedy)
+
+
+def limit_findings(reached: Iterable[str], target_groups: Iterable[str], groups: Groups) -> Iterator[Finding]:
+    """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
+
+    reached: the hosts that --limit leaves.
+    """
+    reached_nodes = set(reached)
+    for group in target_groups:
+        if groups.get(group) and reached_nodes.isdisjoint(groups[group]):
+            remedy = f"add some of them: {', '.join(groups[group])}"
+            yield Finding(f"group {group}", "--limit leaves out all of its hosts", remedy)
+
+
+def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
+    if not NAME.fullmatch(node):
+        remedy = "use lower-case letters, digits and dashes, at most 63; an address belongs in ansible_host"
+        yield Finding(node, "is not a valid node name", remedy)
+    address, is_process = address_of(settings), runtime_of(settings) == PROCESS
+    # Of a node without a container, it is found on its host.
+    if on_host_network(settings) and not is_reachable(address) and (address or not is_process):
+        remedy = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
+        yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", remedy)
+
+
+def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
+    kinds: dict[str, str] = {}
+    for node in nodes:
+        variables, runtime = hostvars[node], runtime_of(hostvars[node])
+        kinds.setdefault(runtime, node)
+        if runtime not in (CONTAINER, PROCESS):
+            remedy = f"set {CONTAINER}, or {PROCESS} for a host that is itself the place where Ray runs"
+            yield Finding(node, f"ray_node_runtime is {runtime!r}", remedy)
+        if runtime != PROCESS:
+            continue
+        if not PurePosixPath(str(variables.get("ray_node_python") or "")).is_absolute():
+            remedy = "set the absolute path of the Python in whose environment Ray and verl are installed"
+            yield Finding(node, "ray_node_python is not set to a path", remedy)
+        if (network := variables.get("cluster_network", "host")) != "host":
+            yield Finding(node, f"cluster_network is {network!r}", "remove it: a process uses its host's network")
+        if variables.get("ray_node_machine", node) != node:
+            yield Finding(node, "ray_node_machine is another host", "remove it: a process runs on its own host")
+        if variables.get("ansible_connection", "ssh") in PLAIN_SSH:
+            text = "jobs run there as the user of Ansible: what they answer in place of a module would act on all hosts"
+            yield Finding(node, text, f"set ansible_connection: {OWN_SSH}, which has the options of ssh")
+    if len(kinds) > 1:
+        text = f"ray_node_runtime differs: {', '.join(f'{node} {kind}' for kind, node in kinds.items())}"
+        yield Finding(f"group {NODES}", text, "set one value for all nodes of the cluster")
+
+
+def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
+    """Check that nodes reach each other, at addresses of their own machines."""
+    nodes = cluster_nodes(groups)
+    machines = {machine_name(host, hostvars[host]): placed for host, placed in placement(nodes, hostvars).items()}
+    own_network = [node for node in nodes if not on_host_network(hostvars[node])]
+    if own_network and len(machines) > 1:
+        problem = f"a container network does not span {len(machines)} machines ({', '.join(machines)})"
+        remedy = "set cluster_network: host, and for each node an IP address as ansible_host, or as ray_node_address"
+        yield Finding(", ".join(own_network), problem, remedy)
+    # Nodes of one machine share its address, and have ports of their own.
+    holders: dict[str, dict[str, str]] = {}
+    for machine, placed in machines.items():
+        for node in placed:
+            variables = hostvars[node]
+            # Processes find theirs themselves, and share it with others on their host.
+            address = variables.get("ray_node_address") if runtime_of(variables) == PROCESS else address_of(variables)
+            if on_host_network(variables) and address:
+                holders.setdefault(str(address), {})[machine] = node
+    for address, by_machine in holders.items():
+        if len(by_machine) > 1:
+            names = ", ".join(by_machine)
+            problem = f"are on {len(by_machine)} machines ({names}) with the same ray_node_address {address}"
+            is_process = any(runtime_of(hostvars[node]) == PROCESS for node in by_machine.values())
+            same = "remove it: processes find theirs" if is_process else "set the same ray_node_machine"
+            remedy = f"correct the address, or, for nodes of one machine, {same}"
+            yield Finding(", ".join(by_machine.values()), problem, remedy)
+
+
+def _host_value(name: str, variables: Variables) -> Any:
+    """The value of a variable; "~" is the home of Ansible's user, which modules know and an engine does not."""
+    value = variables[name]
+    if name == "cluster_state_dir" and runtime_of(variables) == PROCESS and str(value).startswith("~/"):
+        return value[1:]
+    return value
+
+
+def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
+    """Check names and paths that reach machines, once for all hosts that have the same value."""
+    problems: dict[tuple[str, str, str], list[str]] = {}
+    for host in hosts:
+        variables = hostvars[host]
+        for name, check in CHECKS.items():
+            # An explicit null replaces the default, too.
+            if name in variables and (remedy := check(_host_value(name, variables))):
+                problems.setdefault((name, repr(variables[name]), remedy), []).append(host)
+    return [Finding(", ".join(at), f"{name} is {value}", remedy) for (name, value, remedy), at in problems.items()]
+
+
+def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
+    """Check that jobs cannot reach the token of other clusters, and are not root."""
+    root, loaded = [], []
+    for host in hosts:
+        variables = hostvars[host]
+        shared_root = variables.get("shared_root_source") or variables.get("shared_root")
+        path = PurePosixPath(str(variables.get("cluster_state_dir") or ""))
+        if shared_root and PurePosixPath(str(shared_root)) in (path, *path.parents):
+            text = f"cluster_state_dir {path} lies in the shared root"
+            yield Finding(host, text, "move it to where jobs cannot write")
+        if str(variables.get("ray_node_user") or "").startswith("0:"):
+            root.append(host)
+        archive = variables.get("cluster_image_archive")
+        url = str(archive.get("url") or "") if isinstance(archive, Mapping) else ""
+        if shared_root and PurePosixPath(str(shared_root)) in PurePosixPath(url.removeprefix("file://")).parents:
+            loaded.append(host)
+    if loaded:
+        text = "cluster_image_archive.url is on the shared root, where jobs can replace what a machine's engine opens"
+        remedy = "name a file on another file system, a web server, or its path on the controller"
+        yield Finding(", ".join(loaded), text, remedy)
+    if root:
+        remedy = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
+        text = "ray_node_user is root: so is every job in its container, and on the shared root"
+        yield Finding(", ".join(root), text, remedy, WARNING)
+
+
+def unknown_variables(
+    hosts: Sequence[str], hostvars: Mapping[str, Iterable[str]], names: set[str]
+) -> Iterator[Finding]:
+    """Find variables with a prefix of this collection that nothing reads."""
+    unknown: dict[str, list[str]] = {}
+    for host in hosts:
+        for name in hostvars[host]:
+            if name not in names and str(name).startswith(PREFIXES):
+                unknown.setdefault(str(name), []).append(host)
+    for name, at in unknown.items():
+        where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
+        remedy = nearest(name, names) or "remove it; the roles' READMEs list all variables"
+        yield Finding(where, f"variable {name} is unknown", remedy)
+
+
+def validate(hostvars: HostVars, groups: Groups, variables: Iterable[str]) -> list[Finding]:
+    """Return every problem of an inventory that is visible without touching a host.
+
+    variables: the names of all variables that have a meaning here.
+    """
+    nodes = cluster_nodes(groups)
+    return [
+        *group_findings(groups),
+        *role_findings(hostvars, groups),
+        *(finding for node in nodes for finding in node_findings(node, hostvars[node])),
+        *runtime_findings(nodes, hostvars),
+        *placement_findings(hostvars, groups),
+        *value_findings(nodes, hostvars),
+        *trust_findings(nodes, hostvars),
+        *unknown_variables(nodes, hostvars, set(variables)),
+    ]
+
+
+def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:
+    """What a correct inventory describes.
+
+    default_name: the name of a cluster whose inventory has none.
+    """
+    name = hostvars[groups[HEADS][0]].get("cluster_name", default_name)
+    workers = len(groups[WORKERS])
+    return f"Inventory fine: cluster {name}, 1 head, {workers} {'worker' if workers == 1 else 'workers'}"

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""X"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
+from ...module_utils.argus.common.node_process import MARK
+from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
+from ...module_utils.cluster.process_host import ProcessHost, search_path
+from ...module_utils.cluster.state import PROGRAM, REGISTRY, TABLES, TOKEN
+from ..inventory.nodes import HEAD, NodePlan, PlanError
+from ..inventory.settings_label import settings_label
+from .ray_start import compared_environment, derived_environment, ray_environment, specification, start_command
+
+# The most characters in the path of a socket (sun_path), and those that Ray adds to a directory.
+SOCKET_CHARACTERS = 107
+RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
+
+
+def sessions_directory(cluster: str, above: str) -> str:
+    """The directory of Ray's sessions: short, the same on all nodes, and no other cluster's."""
+    path = f"{above.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    longest = SOCKET_CHARACTERS - RAYS_CHARACTERS
+    if len(path) > longest:
+        raise PlanError(
+            f"RAY_TMPDIR {above} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
+            f"{SOCKET_CHARACTERS} characters; set a directory of at most {longest - len(path) + len(above)}"
+        )
+    return path
+
+
+def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
+    """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
+    local = {
+        "PATH": search_path(plan.settings.ray_node_python),
+        "HOME": host.home,
+        "USER": user,
+        "LOGNAME": user,
+        "LANG": "C.UTF-8",
+    }
+    token = PurePosixPath(host.directory).parents[1] / TOKEN
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), local)
+    # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
+    process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    return {**environment, **registry, **process_variables}
+
+
+def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
+    environment = process_environment(plan, host, user)
+    arguments: dict[str, Any] = {
+        "directory": host.directory,
+        "working_directory": environment["RAY_TMPDIR"],
+        "command": start_command(plan),
+        "environment": environment,
+    }
+    derived = derived_environment(plan)
+    python = plan.settings.ray_node_python
+    return {
+        **arguments,
+        "specification": specification(
+            {**arguments, "environment": compared_environment(plan, environment), "python": python}
+        ),
+        "settings": settings_label(plan),
+        "derived": json.dumps(derived, sort_keys=True) if derived else "",
+    }

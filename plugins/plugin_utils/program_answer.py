@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The answer that a subcommand of `argus` prints as JSON, and the error if there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
+from ansible_collections.argus.verl.plugins.plugin_utils import command_output
+from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import engine_error
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
+
+# How Python, Ray and shells say that they could not start a process or a thread.
+NO_MORE_PROCESSES = "Resource temporarily unavailable"
+USAGE_KEY = "usage"  # The key of findings about a malformed request.
+
+
+class ProgramError(Exception):
+    """The program gave no answer; the message says why. may_answer_later: as when the node has ended."""
+
+    def __init__(self, message: str, may_answer_later: bool = False) -> None:
+        super().__init__(printable(message))
+        self.may_answer_later = may_answer_later
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a verb. accepted: whether the request was not refused."""
+
+    accepted: bool
+    changed: bool
+    findings: Sequence[Finding]
+    result: Mapping[str, Any]
+
+    @property
+    def refusal_text(self) -> str:
+        """Why the request was refused."""
+        return "; ".join(finding.problem for finding in self.findings)
+
+
+def parse_answer(node: Node, verb: str, code: int, out: str, stderr: str) -> Answer:
+    """The answer that a verb has printed. Raises ProgramError without one."""
+    if reason := "" if node.directory else engine_error(node.location, code, out, stderr):
+        raise ProgramError(reason, may_answer_later=True)
+    try:
+        content = json.loads(out)
+        findings = [Finding(**finding) for finding in content["findings"]]
+        result = {name: value for name, value in content["result"].items() if not command_output.is_acted_on(name)}
+        changed = content["changed"] is True
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        reason = one_line(stderr) or f"exit code {code}"
+        if NO_MORE_PROCESSES in stderr:
+            reason = "the node reached its limit of processes and threads"
+        # Whatever ends a node ends the program in it, before it has printed anything.
+        raise ProgramError(f"argus {verb} on {node.name} gave no answer ({reason})", may_answer_later=not out) from None
+    for finding in findings:
+        if finding.key == USAGE_KEY:
+            # This version never sends such a request, so the other side is of another version.
+            remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
+            raise ProgramError(f"argus {verb} on {node.name}: {finding.problem}. {remedy}")
+    return Answer(code == 0, changed, findings, result)
