@@ -30,7 +30,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import 
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import left_behind
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import not_removed_findings
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived_environments
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Presence,
@@ -142,7 +142,7 @@ class ActionModule(NodeAction):
         if purpose == REMOVE and result["head_runs"]:
             jobs, nodes = self.active_jobs(is_removed=True)
             findings = removal_findings(jobs, self.node.name, arguments["allowed"])
-            findings += left_behind(nodes, plan.machines.values(), self.node.cluster, groups[NODES])
+            findings += not_removed_findings(nodes, plan.machines.values(), self.node.cluster, groups[NODES])
             shown, result["problem"] = print_report(findings=findings), jobs.problem
         if shown.get("failed"):
             return shown

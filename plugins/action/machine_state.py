@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import upload_program
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name, upload_program
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]

@@ -34,7 +34,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory imp
 from ansible_collections.argus.verl.plugins.plugin_utils.job_following import NewWarnings, announcement, answers
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, unknown_id, unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import outside_notes
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import unlisted_worker_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.playbook_command import playbook_command
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
@@ -171,7 +171,10 @@ class ActionModule(NodeAction):
         facts = result.get("facts") or {}
         # Only the controller has the inventory.
         if facts.get("workers"):
-            facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
+            facts["notes"] = [
+                *facts.get("notes", []),
+                *unlisted_worker_notes(facts["workers"], variables["groups"][NODES]),
+            ]
         if not arguments["wait"] or check:
             return result
         for note in facts.get("notes", []):

@@ -16,7 +16,11 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import departure, departure_findings, hold_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import (
+    departure_findings,
+    plan_departure,
+    still_used_findings,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, sentence_width
@@ -49,7 +53,7 @@ class ActionModule(NodeAction):
             nodes, problem = state["nodes"], state["problem"]
         except ProgramError as error:
             nodes, problem = (), str(error)
-        leaving = departure(arguments["node_name"], nodes, machines, expected, host_of[heads[0]])
+        leaving = plan_departure(arguments["node_name"], nodes, machines, expected, host_of[heads[0]])
         silent = {machine.name: machine.problem for machine in machines.values() if not machine.answers}
         names = dict.fromkeys([*expected, *(node["node_name"] for node in nodes)])
         node_machine = machines[host_of[leaving.node]].name if leaving.in_inventory else ""
@@ -74,7 +78,7 @@ class ActionModule(NodeAction):
             if set(result["jobs"]) != set(jobs):
                 jobs = result["jobs"]
                 show_line(change_line(worker, jobs, waited))
-        findings = hold_findings(worker, jobs, waited, may_end, timeout if check else None)
+        findings = still_used_findings(worker, jobs, waited, may_end, timeout if check else None)
         shown = print_report("Drain", findings=findings)
         return {**result, **shown, "changed": changed, "waited": round(waited, 1)}
 

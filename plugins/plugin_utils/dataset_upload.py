@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of datasets that lie on the controller: which they are, and their hashes."""
+"""The files of a dataset that lie on the controller, and have to be uploaded: their paths, sizes and hashes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.dataset.s
 )
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.files import file_sha256, matching_files
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
-    is_plain_path,
-)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import is_plain_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
-
-PatternsBySplit = Mapping[str, Sequence[str]]
 
 
 def controller_patterns(item: object) -> dict[str, list[str]]:
-    """The patterns of a dataset whose files are on the controller, by split.
+    """The patterns of paths by split, if the files of a dataset are on the controller.
 
-    Empty for other datasets, and for options of a wrong type, which the program reports. Decided here, not by the node:
-    a job could make the node ask for arbitrary files.
+    Empty for other datasets, and for options of a wrong type, which the program reports. The controller decides this:
+    a job could make the node ask for any file.
     """
     options = item if isinstance(item, Mapping) else {}
     files, place = options.get("files"), options.get("from")
@@ -40,8 +36,11 @@ def controller_patterns(item: object) -> dict[str, list[str]]:
     return lists if (place or place_of(lists)) == CONTROLLER else {}
 
 
-def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> Upload:
-    """The files of the controller that patterns match, and those that match none; nothing is read yet."""
+def upload_of(patterns_by_split: Mapping[str, Sequence[str]], inventory: Path) -> Upload:
+    """The files that the patterns match, with sizes and times but without hashes, and the patterns that match none.
+
+    inventory: the directory where relative patterns begin.
+    """
     controller = socket.gethostname()
     uploads: dict[str, list[UploadFile]] = {}
     missing: dict[str, list[str]] = {}
@@ -51,12 +50,13 @@ def upload_of(patterns_by_split: PatternsBySplit, inventory: Path) -> Upload:
             paths = matching_files(full)
             if not paths:
                 missing.setdefault(split, []).append(full)
-            uploads.setdefault(split, []).extend(upload_file(split, path, controller) for path in paths)
+            uploads.setdefault(split, []).extend(readable_file(split, path, controller) for path in paths)
     unique = {split: list(dict.fromkeys(matches)) for split, matches in uploads.items() if matches}
     return Upload(controller, unique, missing)
 
 
-def upload_file(split: str, path: Path, controller: str) -> UploadFile:
+def readable_file(split: str, path: Path, controller: str) -> UploadFile:
+    """A file with its size and time. Raises StagingError if its name cannot be shown or it cannot be read."""
     if not is_plain_path(path.name):
         problem = f"{path.name!r} on the controller {controller} has characters that cannot be shown."
         raise StagingError(f"files.{split}", problem, "Rename the file.")
@@ -68,7 +68,7 @@ def upload_file(split: str, path: Path, controller: str) -> UploadFile:
 
 
 def with_hashes(upload: Upload) -> Upload:
-    """The upload with the hashes of all files."""
+    """The same upload with the SHA-256 of all files."""
     files = {
         split: [replace(file, sha256=file_sha256(file.path)) for file in split_files]
         for split, split_files in upload.files.items()

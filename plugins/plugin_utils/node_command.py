@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Ray node as the controller knows it, and the shell commands for its machine that run the program `argus` for it."""
+"""A Ray node, and the command lines with which its machine runs the program `argus` in the node or in its place."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import 
 
 @dataclass(frozen=True)
 class Node:
-    """The node that runs the program.
-
-    machine: its name in messages.
-    directory, python: those of a node without a container.
-    shared_root, address: the path of the shared root and the address of the Jobs API, as the node sees them.
-    registry: the directory on the machine that records the jobs of the cluster.
-    cluster, images, user, shared_root_source: for a container of the first image present if the node does not run.
-    """
+    """The node that runs the program: the option `node` of action plugins, as plugins/doc_fragments/node.py has it."""
 
     name: str
+    # The machine's name in messages.
     machine: str = ""
     cluster: str = ""
+    # docker, podman, or the path of one.
     engine: str = "docker"
+    # If the node does not run, a new container takes its place: of the first of these images that the machine has.
     images: Sequence[str] = ()
+    # The user of that container, as uid:gid; "" for the user of Ansible.
     user: str = ""
+    # The path of the shared root in the node, and on the machine.
     shared_root: str = DEFAULT_SHARED_ROOT
     shared_root_source: str = ""
+    # Of the Jobs API, as the node reaches it; "" for the address in the node's environment.
     address: str = ""
+    # The directory on the machine that records the jobs of the cluster; "" for none.
     registry: str = ""
+    # Of a node that is a process, its directory on the machine and its Python; "" for a container.
     directory: str = ""
     python: str = ""
 
@@ -48,25 +49,31 @@ class Node:
         return ContainerLocation(self.name, self.machine or "its machine", self.engine)
 
     def in_node_command(self, *arguments: str, terminal: bool = False) -> str:
-        """The command line for the machine, which runs the program in the node."""
+        """The command line that runs the program in the node, which has to run. terminal: whether it needs one."""
         if not self.directory:
             return shlex.join([self.engine, "exec", "-it" if terminal else "-i", self.name, COMMAND_PATH, *arguments])
         state_dir = self.directory.rsplit("/", 2)[0]
         return self.on_machine_command(f"{state_dir}/{PROGRAM}/{CURRENT}", *arguments)
 
     def on_machine_command(self, program: str, *arguments: str) -> str:
-        """The command line that runs a file of the program on the machine, with the environment of the node."""
-        # argus reads the node's environment from the directory in ENTER_VARIABLE. That of a removed head is gone, so
+        """The command line that runs the program without a container, with the environment of the node.
+
+        program: the path of its zip file on the machine.
+        """
+        # The program reads the node's environment from the directory in ENTER_VARIABLE. A removed head has none, so
         # the registry is passed separately.
         enter = f"env {ENTER_VARIABLE}={shlex.quote(self.directory)} {REGISTRY_VARIABLE}={shlex.quote(self.registry)}"
         return f"{enter} {shlex.join([self.python])} {shell_path(program)} {shlex.join(arguments)}"
 
     def in_new_container_command(self, program: str, *arguments: str) -> str:
-        """The command line that runs a file of the program in a container of its own, which the engine removes."""
+        """The command line that runs the program in a new container, which the engine removes afterwards.
+
+        program: the path of its zip file on the machine.
+        """
         engine = shlex.quote(self.engine)
         env = {**identity(self.name, self.cluster, self.shared_root, self.shared_root_source), JOBS_API: self.address}
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
-        # Engines keep what a container prints, and would keep a whole archive.
+        # Without a log driver: the engine would keep all output, which can be a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]
         run += [f"--env={name}={value}" for name, value in env.items()]
         run += [f"--mount=type=bind,source={self.shared_root_source},target={self.shared_root}"]

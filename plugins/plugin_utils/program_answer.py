@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The answer that a subcommand of `argus` prints as JSON, and the error if there is none."""
+"""The JSON with which a subcommand of `argus` (a verb) answers, and the error if it gave no answer."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Nod
 
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
-USAGE_KEY = "usage"  # The key of findings about a malformed request.
+# The key of findings about a malformed request.
+USAGE_KEY = "usage"
 
 
 class ProgramError(Exception):
-    """The program gave no answer; the message says why. may_answer_later: as when the node has ended."""
+    """The program gave no answer; the message says why.
+
+    may_answer_later: whether a later call may get an answer, as when the engine restarts the node meanwhile.
+    """
 
     def __init__(self, message: str, may_answer_later: bool = False) -> None:
         super().__init__(printable(message))
@@ -29,11 +33,13 @@ class ProgramError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a verb. accepted: whether the request was not refused."""
+    """The answer of a verb."""
 
+    # False if the verb refused the request; the findings then say why.
     accepted: bool
     changed: bool
     findings: Sequence[Finding]
+    # The keys that the verb documents, without those that Ansible would act on.
     result: Mapping[str, Any]
 
     @property
@@ -43,7 +49,10 @@ class Answer:
 
 
 def parse_answer(node: Node, verb: str, code: int, out: str, stderr: str) -> Answer:
-    """The answer that a verb has printed. Raises ProgramError without one."""
+    """The answer in the output of a verb. Raises ProgramError if there is none.
+
+    Jobs can change what comes out of a node, so nothing but the documented keys is read.
+    """
     if reason := "" if node.directory else engine_error(node.location, code, out, stderr):
         raise ProgramError(reason, may_answer_later=True)
     try:

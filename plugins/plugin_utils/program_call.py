@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The base of action plugins that run a subcommand of `argus` (a verb) for a Ray node, through its machine.
+
+The verb runs in the node if that runs, by `docker exec` or as a process of the machine. If the node does not run, a new
+container of its image runs the verb, or the machine itself where nodes are processes. The request travels on standard
+input as one line of JSON; the answer is JSON on standard output, of limited size, as jobs can change it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.plugin_utils import command_output, file_copy
@@ -19,32 +23,22 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, R
 from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import is_container_down
 from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError, parse_answer
-from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_archive, program_name
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import upload_program
 
 display = Display()
-# The default timeout of a verb, besides the time that it was asked to wait.
+# The default timeout of a verb. The time that a request makes it wait comes on top.
 TIMEOUT_SECONDS = 60
 USAGE_EXIT_CODE = 2
 
 
 @dataclass
 class OutputFile:
-    """A file on the machine for the output of a verb. max_bytes: its limit. size: its bytes when the verb has ended."""
+    """A file on the machine that gets the output of a verb; its answer is then the last line of standard error."""
 
     path: str
     max_bytes: int
+    # Set when the verb has ended, in bytes.
     size: int = 0
-
-
-def upload_program(action: ActionBase) -> str:
-    """The path of the program on the machine, in the temporary directory of this task."""
-    shell = action._connection._shell
-    if not shell.tmpdir:
-        action._make_tmp_path()
-    path: str = shell.join_path(shell.tmpdir, program_name())
-    action._transfer_file(str(program_archive()), path)
-    action._fixup_perms2((shell.tmpdir, path))
-    return path
 
 
 class NodeAction(Action):
@@ -75,11 +69,12 @@ class NodeAction(Action):
         outside_node: bool = False,
         attachment: str = "",
     ) -> Answer:
-        """Run a verb, and return its answer. Raises ProgramError, and AnsibleConnectionFailure without the machine.
+        """Run a verb, and return its answer.
 
-        only_running_node: run the verb only by a running node. output: where its output goes if it is not its answer.
-        outside_node: run it beside the node, whatever the state of that is. attachment: a file on the machine, which
-        follows the line of the request on standard input.
+        Raises ProgramError without an answer, and AnsibleConnectionFailure if the machine cannot be reached.
+        seconds: the timeout. only_running_node: whether only a running node can answer. outside_node: whether the verb
+        runs outside of the node even if that runs. output: for a verb whose output is a file.
+        attachment: the path of a file on the machine that follows the request on standard input; "" for none.
         """
         node, arguments = self.node, (*verb.split(), "--json")
         names = ("shared_root", "shared_root_source", "address")
@@ -88,7 +83,7 @@ class NodeAction(Action):
         run = partial(self.run_verb_command, stdin=request_line, seconds=seconds, output=output, attachment=attachment)
         if not outside_node:
             code, out, stderr = run(node.in_node_command(*arguments))
-            # As after cluster_down: the machine has no program.
+            # Python ends so if the machine has no program, as after cluster_down.
             is_uninstalled = code == USAGE_EXIT_CODE and not out
             is_node_down = is_uninstalled if node.directory else is_container_down(node.location, code, out, stderr)
             outside_node = is_node_down and not only_running_node
@@ -100,7 +95,7 @@ class NodeAction(Action):
     def run_verb_command(
         self, command: str, stdin: bytes, seconds: float, output: OutputFile | None, attachment: str
     ) -> tuple[int, str, str]:
-        """The exit code, the answer and the errors of the program."""
+        """The exit code, the answer as JSON, and the standard error of the program."""
         max_bytes = output.max_bytes + 1 if output else command_output.MAX_OUTPUT_BYTES
         line = command_output.limited_command(command, int(seconds), max_bytes=max_bytes)
         if attachment:
@@ -115,14 +110,17 @@ class NodeAction(Action):
         return code, next((line for line in reversed(stderr.splitlines()) if line.startswith("{")), ""), stderr
 
     def run_on_machine(self, line: str, stdin: bytes = b"\n") -> tuple[int, str, str]:
-        """Run a command line on the machine. With an input, ssh gives no terminal, which would change what is read."""
+        """Run a command line on the machine; return its exit code, standard output and standard error.
+
+        stdin: never empty, as ssh would else allocate a terminal, which changes the output.
+        """
         result = self._low_level_execute_command(line, in_data=stdin)
         return int(result["rc"]), str(result["stdout"]), str(result["stderr"])
 
     def fetch(self, request: Mapping[str, Any], local: str, max_bytes: int, seconds: float) -> Answer:
-        """Run the verb fetch, whose output is a file, and copy that to a path of the controller, if it was not refused.
+        """Run the verb fetch, and copy the file that it writes to a path of the controller. Raises as `call_verb` does.
 
-        max_bytes: the limit of the file. Raises as `call_verb` does.
+        max_bytes: the limit of the file. If the request was refused, nothing is copied.
         """
         output = OutputFile(self.make_temp_file(), max_bytes)
         try:
@@ -137,18 +135,20 @@ class NodeAction(Action):
             self.run_for_bytes(output.path, f"rm -f {shlex.quote(output.path)}")
 
     def make_temp_file(self) -> str:
-        """The path of an empty file on the machine. In the task's directory, another user (become) may not write."""
+        """Make an empty file on the machine for the become user, who may not write into the task's directory."""
         code, path, stderr = self.run_on_machine('mktemp "${TMPDIR:-/tmp}/argus-verl-XXXXXXXXXX"')
         if code:
             raise ProgramError(f"{self.node.location.machine} has no room for a temporary file: {one_line(stderr)}")
         return path.strip()
 
     def run_for_bytes(self, path: str, command: str, _data: bytes | None = None) -> bytes:
-        """The output of a command on a file of the machine as bytes. Raises ProgramError.
+        """Run a command as the become user, and return its output as bytes. Raises ProgramError if it fails.
 
-        fetch_file() of the connection runs as the login user, not the become user, follows links and waits for FIFOs,
-        with which a job may have replaced the file where nodes are processes. `run_on_machine` returns text. It must
-        not follow: it skips become when both users are equal, for which the connection would then wait.
+        path: the file of the command, for messages.
+        Not fetch_file() of the connection: that reads as the login user, follows links and waits for FIFOs, with which
+        a job may have replaced the file where nodes are processes. Not `run_on_machine`: that returns text. Nothing may
+        call `run_on_machine` afterwards: it skips become when both users are equal, and the connection would wait for
+        it.
         """
         connection, become = self._connection, self._connection.become
         command = become.build_become_command(command, connection._shell) if become else command
@@ -160,7 +160,7 @@ class NodeAction(Action):
     def verb_result(
         self, verb: str, request: Mapping[str, Any], seconds: float = TIMEOUT_SECONDS, **options: Any
     ) -> Result:
-        """The result of a verb for a task; warnings are shown. Raises ProgramError if the request was refused."""
+        """Run a verb, show its warnings, and return its result for a task. Raises ProgramError if it was refused."""
         answer = self.call_verb(verb, request, seconds, **options)
         if not answer.accepted:
             raise ProgramError(answer.refusal_text)
@@ -169,5 +169,5 @@ class NodeAction(Action):
         return {**answer.result, "changed": answer.changed}
 
     def job_info(self, request: Mapping[str, Any]) -> Result:
-        """One job, or the latest ones, as ray_job_info returns them."""
+        """One job or the latest ones, as the verb `status` and ray_job_info return them."""
         return self.verb_result("status", request, TIMEOUT_SECONDS + float(request.get("wait_timeout", 0)))

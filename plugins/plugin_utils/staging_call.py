@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""Calls of `argus stage` in the head's node, which goes on with a long item between calls, and shows its progress."""
 
 from __future__ import annotations
 
@@ -19,26 +19,23 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock import ProgressReport
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import as_staging_errors
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
-    Opener,
-    content_identity,
-)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, content_identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment
 
 from .program_answer import Answer, ProgramError
 from .program_call import TIMEOUT_SECONDS, NodeAction
 
 display = Display()
-# How long to wait after a call that was not answered, and how long a node may give no answer before following ends.
+# The pause after a call without an answer, and how long a node may give none before the action gives up.
 RETRY_PAUSE_SECONDS, MAX_SILENCE_SECONDS = 5.0, 300.0
-# The slowest connection between an engine and its container, and the shared root behind it.
+# The slowest way of files from the machine through its engine to the shared root.
 MIN_TRANSFER_BYTES_PER_SECOND = 10 << 20
-# Snapshots are staged in one call, on the slowest file system.
+# A snapshot is staged in one call, which may last so long on the slowest file system.
 SNAPSHOT_TIMEOUT_SECONDS = 3600
 
 
 class RefusedItemError(Exception):
-    """An item is not staged; findings say why."""
+    """An item was not staged; the findings say why."""
 
     def __init__(self, *findings: Finding) -> None:
         super().__init__("; ".join(finding.problem for finding in findings))
@@ -46,17 +43,18 @@ class RefusedItemError(Exception):
 
 
 class StagingAction(NodeAction):
-    """Calls `argus stage` in the head's node, and follows it to its end. task_arguments: those of the task."""
+    """The base of actions that stage items. `perform` sets task_arguments to the arguments of the module stage."""
 
     task_arguments: Mapping[str, Any]
 
     def stage_item(
         self, kind: str, item: object, attachment: Attachment | None = None, path: str = "", **request_fields: object
     ) -> dict[str, Any]:
-        """The result for an item, however long it takes. attachment, path: the tar with its files on the machine.
+        """Stage an item, however long it takes, and return the result of `argus stage`.
 
-        With its key files_needed, the item cannot be staged without files. Raises RefusedItemError, ProgramError and
-        AnsibleConnectionFailure.
+        If the result has the key files_needed, the item was not staged, and needs an attachment. Raises
+        RefusedItemError, ProgramError and AnsibleConnectionFailure.
+        attachment, path: a tar with the item's files, and where it is on the machine.
         """
         request = {"kind": kind, "item": item, "check": bool(self._task.check_mode), "detach": True}
         request |= request_fields | {name: self.task_arguments[name] for name in ("repair", "verify")}
@@ -89,11 +87,11 @@ class StagingAction(NodeAction):
     def stage_with_files(
         self, kind: str, item: object, files: Mapping[str, Opener], hashes: Mapping[str, str], **request_fields: object
     ) -> dict[str, Any]:
-        """The result for an item with files of the controller, by their paths in the tar. hashes: their SHA-256."""
+        """Stage an item with files of the controller. files, hashes: openers and SHA-256 by path in the tar."""
         shell = self._connection._shell
         with tempfile.NamedTemporaryFile(dir=C.DEFAULT_LOCAL_TMP) as file:
             with as_staging_errors(Path(C.DEFAULT_LOCAL_TMP), "written"):
-                attachment = Attachment(content_identity(hashes), pack(file.name, files))
+                attachment = Attachment(content_identity(hashes), write_tar(file.name, files))
             if not shell.tmpdir:
                 self._make_tmp_path()
             try:
@@ -102,12 +100,12 @@ class StagingAction(NodeAction):
                 self._fixup_perms2((shell.tmpdir, path))
                 return self.stage_item(kind, item, attachment, path, **request_fields)
             finally:
-                # The files of all items need not fit there at the same time.
+                # The machine's temporary directory may have no room for the files of all items.
                 self._remove_tmp_path(shell.tmpdir)
 
 
-def pack(path: str, files: Mapping[str, Opener]) -> int:
-    """Write a tar, and return the size of its files."""
+def write_tar(path: str, files: Mapping[str, Opener]) -> int:
+    """Write the files into a tar, and return their bytes."""
     size = 0
     with tarfile.open(path, "w") as archive:
         for name, opener in files.items():
@@ -121,7 +119,7 @@ def pack(path: str, files: Mapping[str, Opener]) -> int:
 
 
 def show_progress(name: str, progress: object, last_line: str) -> str:
-    """Show a line of the progress unless it is the last one shown, and return it."""
+    """Show the progress of an item as a line, unless that is last_line, and return the line."""
     report = ProgressReport.from_json(progress)
     line = printable(f"{name}: {report.line()}", lines=False) if report else last_line
     if line != last_line:

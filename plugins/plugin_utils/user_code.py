@@ -10,23 +10,22 @@ from pathlib import Path
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding, about
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import USER_CODE_DIR
-from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import (
-    is_ignored,
-)
+from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import is_ignored
 
+# The most files that one source may have, and the most bytes of a file that are compared.
 MAX_CODE_FILES, MAX_COMPARED_BYTES = 200, 1 << 20
 
 
 def edited_file_warnings(sources: Sequence[str], used: Mapping[str, str]) -> list[Finding]:
-    """A warning about the files whose hashes differ from those that a job uses.
+    """A warning that names the files edited since stage.yml copied them, or none: the job uses the copies.
 
-    sources: files and directories of the controller, as `staging_user_code` names them.
-    used: the SHA-256 of the files of the job, by their paths relative to the shared root.
+    sources: files and directories of the controller, as the variable staging_user_code names them.
+    used: the SHA-256 of the files that the job uses, by their paths relative to the shared root.
     """
     if not used:
         return []
     files = [pair for source in sources for pair in staged_paths(source)]
-    differ = [str(file) for path, file in files if path in used and used[path] != sha256(file)]
+    differ = [str(file) for path, file in files if path in used and used[path] != sha256_of_begin(file)]
     if not differ:
         return []
     problem = f"is not the same as on this machine: {', '.join(sorted(differ))} changed after stage.yml copied it"
@@ -34,13 +33,13 @@ def edited_file_warnings(sources: Sequence[str], used: Mapping[str, str]) -> lis
 
 
 def staged_paths(source: str) -> Iterator[tuple[str, Path]]:
-    """The files of a source by the paths that they get, relative to the shared root."""
+    """The files of a source, with the paths of their copies relative to the shared root."""
     for name, file in itertools.islice(source_files(source), MAX_CODE_FILES):
         yield f"{USER_CODE_DIR}/{name}", file
 
 
 def source_files(source: str) -> Iterator[tuple[str, Path]]:
-    """The files of a source by their paths below USER_CODE_DIR; a trailing / leaves out the directory's own name."""
+    """The files of a source, with their paths below USER_CODE_DIR. A trailing / leaves out the directory's name."""
     top = Path(source)
     if top.is_file():
         yield top.name, top
@@ -51,8 +50,8 @@ def source_files(source: str) -> Iterator[tuple[str, Path]]:
             yield str(file.relative_to(base)), file
 
 
-def sha256(file: Path) -> str:
-    """The hash of a file; empty if it cannot be read."""
+def sha256_of_begin(file: Path) -> str:
+    """The SHA-256 of the first MAX_COMPARED_BYTES of a file; "" if it cannot be read."""
     try:
         with file.open("rb") as content:
             return hashlib.sha256(content.read(MAX_COMPARED_BYTES)).hexdigest()

@@ -14,7 +14,7 @@ from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
 from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
 from .process import sessions_directory
-from .unlisted import ODD_NAME, drain_command, is_plain
+from .unlisted import ODD_NAME_REMEDY, drain_command, is_plain
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,6 @@ def change_rows(
     rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED]
     for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
         # Without containers, the names are those of directories, which jobs can create.
-        remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME_REMEDY
         rows.append([name, "none", f"no longer in the inventory; {remedy}"])
     return rows

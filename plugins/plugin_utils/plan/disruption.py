@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Findings about a run that would disrupt a running cluster: jobs it would end, nodes that would keep an old token."""
+"""Findings about a run that disrupts the cluster: jobs that it would end, and nodes that would keep an old token."""
 
 from __future__ import annotations
 
@@ -12,74 +12,78 @@ from ...module_utils.argus.archive.status import submission_id_of
 from ...module_utils.argus.common.findings import WARNING, Finding
 from .actions import PlannedNode
 
-# What ray_cluster_info says of a head on which nothing listens, or whose container ends again and again.
-NOBODY_LISTENS = (os.strerror(errno.ECONNREFUSED), "is restarting on", "is not running on")
-GOES_ON = "nothing, the restart goes on"
-REMEDY = "wait for them or stop them, or pass -e allow_disruption=true"
+# Parts of the message for a head on which nothing listens, or whose container does not run or ends again and again.
+RAY_IS_DOWN_TEXTS = (os.strerror(errno.ECONNREFUSED), "is restarting on", "is not running on")
+NO_REMEDY_NEEDED = "nothing, the restart goes on"
+DISRUPTION_REMEDY = "wait for them or stop them, or pass -e allow_disruption=true"
 
 
 @dataclass(frozen=True)
 class ActiveJobs:
-    """The jobs of a cluster that have not ended.
+    """The jobs of a cluster that have not ended."""
 
-    running: their states as Ray reports them, by its ids. problem: why the head cannot list them, or "".
-    unended: the ids of jobs whose archives are open, also of those that Ray does not know yet; None if not known.
-    """
-
+    # Ray's states of the jobs that it lists, by its ids.
     running: Mapping[str, str]
+    # Why the head cannot list its jobs; "" if it can.
     problem: str = ""
+    # The ids of jobs whose archives are open, also of those that Ray does not list yet; None if not known.
     unended: Sequence[str] | None = ()
 
 
 def job_findings(jobs: ActiveJobs, where: str, operation: str) -> list[Finding]:
-    """Why an operation that ends nodes has to be refused now; no finding when no job runs.
+    """An error if an operation would end jobs, or if the jobs are not known; none if there are no jobs.
 
-    operation: the first words of a sentence, such as "restarting it".
+    operation: the subject of the sentence, such as "restarting it".
     """
     unended = list(jobs.unended or ())
     if jobs.problem:
         problem = f"{operation} may end jobs, and they cannot be listed: {jobs.problem}"
         problem += f"; it would end {', '.join(unended)}" if unended else ""
-        return [Finding(where, problem, REMEDY)]
+        return [Finding(where, problem, DISRUPTION_REMEDY)]
     submission_ids = {submission_id_of(job) for job in jobs.running}
     listed = [f"{job} ({status})" for job, status in jobs.running.items()]
     listed += [job for job in unended if job not in submission_ids]
-    return [Finding(where, f"{operation} would end {', '.join(listed)}", REMEDY)] if listed else []
+    return [Finding(where, f"{operation} would end {', '.join(listed)}", DISRUPTION_REMEDY)] if listed else []
 
 
 def removal_findings(jobs: ActiveJobs, head: str, allowed: bool) -> list[Finding]:
-    """The jobs that the removal of a cluster would end; warnings when that is allowed."""
+    """The jobs that removing the cluster would end, as an error, or as a warning if that is allowed."""
     findings = job_findings(jobs, head, "removing the cluster")
     return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings
 
 
-def disruption_findings(nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allowed: bool) -> list[Finding]:
-    """The jobs that the planned restarts would end; warnings when that is allowed."""
+def disruption_findings(planned_nodes: Mapping[str, PlannedNode], jobs: ActiveJobs, allowed: bool) -> list[Finding]:
+    """The jobs that the planned restarts would end, as errors, or as warnings if that is allowed or no job is left."""
     findings = [
         finding
-        for name, node in nodes.items()
+        for name, node in planned_nodes.items()
         if node.disrupts
         for finding in job_findings(jobs, name, f"restarting it ({node.reason})")
     ]
-    # A Ray that has not started, as with wrong settings: nothing listens, and no job was submitted or all have ended.
-    never_ran = any(message in jobs.problem for message in NOBODY_LISTENS)
-    if never_ran and jobs.unended is not None and not jobs.unended and not allowed:
+    # Ray is down, as after a start with wrong settings, and all archives are closed: a restart cannot end a job.
+    is_down = any(text in jobs.problem for text in RAY_IS_DOWN_TEXTS)
+    if is_down and jobs.unended is not None and not jobs.unended and not allowed:
         return [
-            replace(finding, problem=f"{finding.problem}; all archives are closed", remedy=GOES_ON, severity=WARNING)
+            replace(
+                finding,
+                problem=f"{finding.problem}; all archives are closed",
+                remedy=NO_REMEDY_NEEDED,
+                severity=WARNING,
+            )
             for finding in findings
         ]
     return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings
 
 
-def rotation_findings(planned: Iterable[str], nodes: Iterable[str]) -> list[Finding]:
-    """Return why a rotation of the token has to be refused: a node that is not in this run would keep the old one."""
-    rotated = set(planned)
+def rotation_findings(rotated_nodes: Iterable[str], inventory_nodes: Iterable[str]) -> list[Finding]:
+    """An error for each node outside of this run, which would keep the old token."""
+    rotated = set(rotated_nodes)
     return [
         Finding(
             node,
             "is not in this run, and would be cut off by the new token",
             "rotate the token of all nodes at once: run without --limit, with every machine reachable",
         )
-        for node in nodes
+        for node in inventory_nodes
         if node not in rotated
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How drain.yml takes one node out of the cluster, and why it cannot or has to wait."""
+"""Drain: how drain.yml takes one node out of the cluster, and the findings if it cannot or has to wait."""
 
 from __future__ import annotations
 
@@ -12,46 +12,45 @@ from ...module_utils.argus.common.text import nearest
 from ...module_utils.argus.ray.api import ALIVE
 from ...module_utils.cluster.machine import PlannedMachine
 
-IN_INVENTORY = "cluster_up.yml starts it again, as long as it is in the inventory"
+RETURN_NOTE = "cluster_up.yml starts it again, as long as it is in the inventory"
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A node that is to leave.
-
-    machine: the host that has its container or process.
-    node_id: Ray's id; "" if Ray does not have the node alive.
-    runs: whether it runs there.
-    last: whether nothing else of the cluster is on the machine, so that its token goes as well.
-    """
+    """A node that is to leave the cluster. The fields are return values of the module ray_node_drain."""
 
     node: str
+    # The inventory host of the machine with its container or process; "" if no machine that answers has it.
     machine: str = ""
+    # Ray's id; "" if Ray does not report the node as alive.
     node_id: str = ""
+    # Whether its container or process runs.
     runs: bool = False
+    # Whether nothing else of the cluster is on the machine, so that the cluster's token is removed there too.
     last: bool = False
     in_inventory: bool = False
 
     @property
     def gone(self) -> bool:
+        """Whether the node is neither alive in Ray nor on a machine that answers."""
         return not self.node_id and not self.machine
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "gone": self.gone}
 
 
-def departure(
+def plan_departure(
     node: str,
-    nodes: Sequence[Mapping[str, Any]],
+    ray_nodes: Sequence[Mapping[str, Any]],
     machines: Mapping[str, PlannedMachine],
-    expected: Collection[str],
+    inventory_nodes: Collection[str],
     head_machine: str,
 ) -> Departure:
-    """How a node leaves.
+    """Find a node in Ray and on the machines.
 
-    nodes: as the head knows them. machines: by their hosts. expected: the nodes of the inventory.
+    ray_nodes: rows of Ray's state API. machines, head_machine: by or as the host that represents the machine.
     """
-    alive = [row for row in nodes if row["node_name"] == node and row["state"] == ALIVE]
+    alive = [row for row in ray_nodes if row["node_name"] == node and row["state"] == ALIVE]
     # For a while Ray reports a node and its replacement as alive.
     newest = max(alive, key=lambda row: row.get("start_time_ms", 0), default={})
     holders = {host: planned for host, planned in machines.items() if node in planned.present}
@@ -63,17 +62,17 @@ def departure(
         node_id=str(newest.get("node_id") or ""),
         runs=planned is not None and node in planned.running,
         last=not others and machine != head_machine,
-        in_inventory=node in expected,
+        in_inventory=node in inventory_nodes,
     )
 
 
 def departure_findings(
     leaving: Departure, heads: Collection[str], names: Collection[str], silent: Mapping[str, str], node_machine: str
 ) -> list[Finding]:
-    """Why a node cannot be taken out.
+    """Why a node cannot be taken out; none if it can.
 
-    names: of all nodes. silent: the machines that do not answer, with their problems. node_machine: the
-    machine of the node, if it is in the inventory.
+    names: of all nodes in the inventory or in Ray. silent: the problems of machines that do not answer, by their names.
+    node_machine: the name of the node's machine; "" for a node that is not in the inventory.
     """
     node = leaving.node
     if not node:
@@ -84,7 +83,7 @@ def departure_findings(
         if node_machine in silent:
             problem = f"is not alive in Ray, and its machine {node_machine} {silent[node_machine]}"
             return [Finding(node, problem, "run drain.yml again when it answers: what is left of the node is there")]
-        return [Finding(node, "is out already: neither alive in Ray nor on its machine", IN_INVENTORY, WARNING)]
+        return [Finding(node, "is out already: neither alive in Ray nor on its machine", RETURN_NOTE, WARNING)]
     if leaving.gone:
         hint = nearest(node, names) or f"known: {', '.join(names)}"
         return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", hint)]
@@ -96,12 +95,12 @@ def departure_findings(
     return []
 
 
-def hold_findings(
+def still_used_findings(
     node: str, jobs: Sequence[str], waited: float, allowed: bool, would_wait: float | None = None
 ) -> list[Finding]:
-    """The jobs that still use a node: errors, or warnings if they may be ended.
+    """The jobs that still use a node, as an error; as a warning in check mode, or if they may be ended.
 
-    would_wait: how long drain.yml would wait for them; None if it has done so.
+    allowed: whether they may. would_wait: in check mode, how many seconds drain.yml would wait for them.
     """
     if not jobs:
         return []

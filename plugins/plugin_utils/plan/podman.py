@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...module_utils.cluster.engine import (
-    PODMAN,
-    RESTART,
-    Engine,
-)
+from ...module_utils.cluster.engine import PODMAN, RESTART, Engine
 
 # The arguments of docker_container, by kind. Those that are not here are in podman_run().
 TEXTS = MappingProxyType(

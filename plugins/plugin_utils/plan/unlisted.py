@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that are not in the inventory: findings about them, and the commands that remove them."""
+"""Nodes of the cluster that are not in the inventory: messages about them, and the commands that remove them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ...module_utils.argus.common.text import printable
 from ...module_utils.cluster.engine import CLUSTER_LABEL
 from ...module_utils.cluster.machine import PlannedMachine
 
-# Names that commands may contain. Jobs have the cluster's token, so they can start nodes with any name, also one that a
-# shell or a template of Ansible would evaluate.
+# Names that a command may contain. Jobs have the cluster's token, so they can start a node with any name, also with one
+# that a shell or a template of Ansible would evaluate.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ODD_NAME = "No playbook takes such a name: end it on its host, and find out whose job has started it"
+ODD_NAME_REMEDY = "No playbook takes such a name: end it on its host, and find out whose job has started it"
 
 
 def is_plain(node: str) -> bool:
@@ -25,16 +25,20 @@ def is_plain(node: str) -> bool:
 
 
 def drain_command(node: str) -> str:
+    """The name has to be plain."""
     return f"drain.yml -e node={node}"
 
 
-def left_behind(
-    nodes: Sequence[Mapping[str, Any]], machines: Iterable[PlannedMachine], cluster: str, expected: Collection[str]
+def not_removed_findings(
+    ray_nodes: Sequence[Mapping[str, Any]],
+    machines: Iterable[PlannedMachine],
+    cluster: str,
+    inventory_nodes: Collection[str],
 ) -> list[Finding]:
-    """Nodes that cluster_down does not remove.
+    """Warnings about nodes that cluster_down.yml does not remove.
 
-    Those that are alive, not in the inventory, and on none of its machines; and containers with the name of a node that
-    belong to another cluster, as all do if the name of the cluster is misspelt.
+    They are nodes alive in Ray that are neither in the inventory nor on its machines, and containers with the name of a
+    node that belong to another cluster, as all do if cluster_name is misspelt. ray_nodes: rows of Ray's state API.
     """
     answering = [machine for machine in machines if machine.answers]
     removed = {name for machine in answering for name in machine.present}
@@ -57,30 +61,30 @@ def left_behind(
             removal_command(stranger.name, cluster, engine),
             WARNING,
         )
-        for stranger in unlisted_nodes(nodes, expected)
+        for stranger in unlisted_nodes(ray_nodes, inventory_nodes)
         if stranger.name not in removed
     ]
 
 
 def removal_command(node: str, cluster: str, engine: str) -> str:
-    """How to remove a node of Ray by hand.
+    """How to remove a node by hand, for people.
 
-    A job may have given it the name of a container that is none of the cluster's.
+    The command filters by the cluster's label: a job may have named its node like a container of something else.
     """
     if not is_plain(node):
-        return ODD_NAME
+        return ODD_NAME_REMEDY
     if not engine:
         return f"on its host: pkill -f 'node .*/{cluster}/nodes/{node}$'"
     listed = f"{engine} ps -aq --filter label={CLUSTER_LABEL}={cluster} --filter name=^{node}$"
     return f"on its machine: {engine} rm -fv $({listed})"
 
 
-def outside_notes(workers: Sequence[str], inventory_nodes: Sequence[str]) -> list[str]:
-    """One line about the workers that are not in the inventory, or none."""
+def unlisted_worker_notes(workers: Sequence[str], inventory_nodes: Sequence[str]) -> list[str]:
+    """One line about the workers that are not in the inventory; no line if all are."""
     names = [worker for worker in workers if worker not in set(inventory_nodes)]
     if not names:
         return []
     verb = "is" if len(names) == 1 else "are"
     shown = printable(", ".join(names), lines=False)
-    remedy = drain_command(names[0]) if is_plain(names[0]) else ODD_NAME
+    remedy = drain_command(names[0]) if is_plain(names[0]) else ODD_NAME_REMEDY
     return [f"{shown} {verb} not in the inventory, and counted as room: {remedy}"]

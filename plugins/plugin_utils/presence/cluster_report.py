@@ -13,7 +13,7 @@ from ...module_utils.argus.ray.api import ALIVE, slowness
 from ...module_utils.argus.ray.departures import loss_sentences
 from ...module_utils.cluster.engine import DOCKER, PODMAN
 from ..plan.actions import ActionKind, PlannedNode
-from ..plan.unlisted import ODD_NAME, drain_command, is_plain
+from ..plan.unlisted import ODD_NAME_REMEDY, drain_command, is_plain
 from .presence import quorum
 
 # As many lines per missing node as still leave all of them on one screen.
@@ -109,7 +109,7 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
     """Nodes that people have to know about, although they are not missing."""
     text = [
         f"{stranger.describe()} is not in the inventory, and takes jobs. "
-        f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME}"
+        f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME_REMEDY}"
         for stranger in unlisted_nodes(cluster.nodes, scope.inventory_nodes)
     ]
     text += loss_sentences(cluster.bad_nodes)

@@ -7,11 +7,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import PlanError
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
-    Action,
-    ActionKind,
-    planned_node,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import Action, ActionKind, planned_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.process import process_arguments, sessions_directory
 from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_settings
 
