@@ -101,7 +101,7 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
 
 
 def machine_presence(
-    hosts: Sequence[str], hostvars: HostVars, groups: Groups, least: int | None
+    hosts: Sequence[str], hostvars: HostVars, groups: Groups, min_workers: int | None
 ) -> tuple[Presence, set[str], list[Finding]]:
     """The nodes on the machines of a run, the machines of those that cannot take part, and findings about machines.
 
@@ -116,7 +116,7 @@ def machine_presence(
         heads=tuple(node for node in groups[inventory.HEADS] if node in machine_of),
         workers=tuple(node for node in groups[inventory.WORKERS] if node in machine_of),
         absent={node: problem for node, problem in problems.items() if problem},
-        least=least,
+        min_workers=min_workers,
     )
     silent = {name: problem for name, result in results.items() if (problem := presence.task_problem(result))}
     findings = [replace(finding, key="machine.reachable") for finding in presence.silent_findings(silent, present)]

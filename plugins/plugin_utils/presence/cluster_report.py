@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The report on a cluster that ray_cluster_info shows: its nodes, what is missing, and why."""
+"""The report that ray_cluster_info shows: a table of the nodes, and why some are missing."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ...module_utils.argus.ray.departures import loss_sentences
 from ...module_utils.cluster.engine import DOCKER, PODMAN
 from ..plan.actions import ActionKind, PlannedNode
 from ..plan.unlisted import ODD_NAME_REMEDY, drain_command, is_plain
-from .presence import quorum
+from .presence import needed_workers_count
 
-# As many lines per missing node as still leave all of them on one screen.
+# The last lines of a missing node's log. With more, several nodes would not fit on one screen.
 LOG_LINES = 15
 
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """The return values of ray_cluster_info that filters read; the module documents them."""
+    """The return values of ray_cluster_info that the report needs; the module documents them."""
 
     complete: bool
     missing: Sequence[str]
     rows: Sequence[NodeRow]
     waited: float
     problem: str
-    # How many seconds the head needed, if it did not answer the first attempt.
+    # How many seconds the head needed to answer, if it did not answer the first attempt; else 0.
     slow: float = 0.0
-    # All nodes that Ray knows, as its state API returns them.
+    # Rows of Ray's state API, one for each node that it knows.
     nodes: Sequence[Mapping[str, Any]] = ()
-    # The nodes that were lost under several jobs lately, with these.
+    # The nodes that several jobs lost lately, with the ids of these jobs.
     bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
@@ -44,31 +44,29 @@ class ClusterInfo:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a report is about.
-
-    inventory_nodes: the names of all nodes of the inventory. heads: those of them that are the head.
-    outside: the nodes of the inventory that --limit leaves out.
-    least: how many workers are enough; None for all.
-    """
+    """The cluster of a report, and its inventory."""
 
     name: str
     dashboard: str
     inventory_nodes: Sequence[str]
+    # The node of the inventory that is the head.
     heads: Sequence[str]
+    # The nodes of the inventory that --limit leaves out.
     outside: Sequence[str] = ()
-    least: int | None = None
+    # cluster_min_workers: how many workers are enough; None for all.
+    min_workers: int | None = None
 
 
 def cluster_report(
     cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]], scope: Scope
 ) -> dict[str, Any]:
-    """The arguments of the module report, for a ready cluster, or the missing nodes with the end of their logs.
+    """The arguments of print_report(): the table of nodes, and the ends of the logs of missing nodes.
 
     plans, logs: by node; a node outside this run has none.
     """
     whole = cluster.complete
     rows = []
-    # The head does not tell the use of nodes while others are awaited.
+    # While nodes are awaited, the head does not tell what is in use on the others.
     use = {str(node["node_name"]): node for node in cluster.nodes if node.get("state") == ALIVE and "jobs" in node}
     for row in cluster.rows:
         plan = plans.get(row.name)
@@ -88,25 +86,29 @@ def cluster_report(
         "rows": rows,
         "text": [
             *slowness(cluster.slow),
-            *([] if whole else _problems(cluster, logs, scope.heads)),
-            *notes(cluster, scope),
-            *([f"Goes on with fewer workers: cluster_min_workers is {scope.least}"] if ready and not whole else []),
+            *([] if whole else _problem_lines(cluster, logs, scope.heads)),
+            *_notes(cluster, scope),
+            *(
+                [f"Goes on with fewer workers: cluster_min_workers is {scope.min_workers}"]
+                if ready and not whole
+                else []
+            ),
             *([f"Dashboard: {scope.dashboard}"] if ready else []),
         ],
-        "failure_text": "" if ready else _failure(cluster, plans, logs),
+        "failure_text": "" if ready else _failure_text(cluster, plans, logs),
     }
 
 
 def is_enough(cluster: ClusterInfo, scope: Scope) -> bool:
     """Whether the head and as many workers as asked for are as expected."""
-    if scope.least is None or cluster.problem or any(name in scope.heads for name in cluster.missing):
+    if scope.min_workers is None or cluster.problem or any(name in scope.heads for name in cluster.missing):
         return False
     workers = [row.name for row in cluster.rows if row.name not in scope.heads]
-    return sum(name not in cluster.missing for name in workers) >= quorum(workers, scope.least)
+    return sum(name not in cluster.missing for name in workers) >= needed_workers_count(workers, scope.min_workers)
 
 
-def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
-    """Nodes that people have to know about, although they are not missing."""
+def _notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
+    """Lines about nodes that are not missing: unlisted, bad or draining ones."""
     text = [
         f"{stranger.describe()} is not in the inventory, and takes jobs. "
         f"{f'To take it out: {drain_command(stranger.name)}' if is_plain(stranger.name) else ODD_NAME_REMEDY}"
@@ -121,7 +123,7 @@ def notes(cluster: ClusterInfo, scope: Scope) -> list[str]:
     return text
 
 
-def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
+def _problem_lines(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Sequence[str]) -> list[str]:
     text = [f"The head: {cluster.problem}"] if cluster.problem else []
     # Without the head no worker joins, and their logs say only that.
     without_head = any(head in cluster.missing and logs.get(head) for head in heads)
@@ -132,16 +134,16 @@ def _problems(cluster: ClusterInfo, logs: Mapping[str, Sequence[str]], heads: Se
     return text
 
 
-def _failure(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
+def _failure_text(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
     after = f" after {cluster.waited:.0f} s" if cluster.waited >= 1 else ""
     return (
         f"The cluster is not ready{after}. Fix the problems shown above and run cluster_up.yml again: it starts only "
-        f"the nodes that are missing{_more(cluster, plans, logs)}"
+        f"the nodes that are missing{_log_hint(cluster, plans, logs)}"
     )
 
 
-def _more(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
-    """Where the logs of the nodes in question are, as an administrator finds them; "" if they have none."""
+def _log_hint(cluster: ClusterInfo, plans: Mapping[str, PlannedNode], logs: Mapping[str, Sequence[str]]) -> str:
+    """Where an administrator finds the logs of the missing nodes, or of all; "" if they have none."""
     names = [name for name in cluster.missing or plans if name in plans]
     # A node that is only to be created has none, unless this run has created it and read its log.
     logged = [name for name in names if logs.get(name) or plans[name].action != ActionKind.CREATE]

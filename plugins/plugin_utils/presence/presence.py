@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The nodes that can take part in a run, and why others cannot: their machine does not answer, or has errors.
+
+Without the head, or with fewer workers than cluster_min_workers, a run stops before it changes anything.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from ...module_utils.argus.common.findings import ERROR, WARNING, Finding
 
 
 def first_line(text: object) -> str:
-    """The first line of a message that is not empty; others repeat it, or are the output of ssh -v."""
-    # ssh draws a frame of these around its warning about another host key.
+    """The first line of a message that is not empty; further lines repeat it, or are the output of ssh -v."""
+    # ssh draws a frame of @ around its warning about a changed host key.
     lines = [bare for line in str(text or "").splitlines() if (bare := line.strip("@ \t"))]
     if not lines:
         return "without a message"
-    # Then the line in front of the frame ends in the middle of a sentence.
+    # The line before that frame ends in the middle of a sentence.
     first = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
     return first.removeprefix("Task failed: ")
 
@@ -35,15 +38,15 @@ def task_problem(result: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def machine_problem(probed: Mapping[str, Any] | None, checked: bool = True) -> str:
-    """Why nothing can be started on a machine, from the registered result of its probe; "" if something can.
+def machine_problem(probed: Mapping[str, Any] | None, excludes_failed: bool = True) -> str:
+    """Why no node can be started on a machine, from the registered result of its probe; "" if one can.
 
-    checked: whether the errors that preflight found count.
+    excludes_failed: whether the errors that preflight found on the machine count.
     """
     if not probed:
         return "was not probed in this run"
     problem = task_problem(probed)
-    if problem or not checked:
+    if problem or not excludes_failed:
         return problem
     errors = [finding for finding in probed.get("findings") or () if finding["severity"] == ERROR]
     if not errors:
@@ -54,39 +57,38 @@ def machine_problem(probed: Mapping[str, Any] | None, checked: bool = True) -> s
 
 @dataclass(frozen=True)
 class Presence:
-    """The nodes of one run.
-
-    absent: why nodes cannot take part, by their names.
-    least: how many workers a run needs; None for all of them.
-    """
+    """The nodes of one run, and whether enough of them can take part."""
 
     heads: tuple[str, ...]
     workers: tuple[str, ...]
+    # The nodes that cannot take part, with the reasons.
     absent: Mapping[str, str]
-    least: int | None = None
+    # cluster_min_workers: how many workers the run needs; None for all of them.
+    min_workers: int | None = None
 
     @property
-    def present(self) -> int:
+    def present_workers_count(self) -> int:
         return sum(worker not in self.absent for worker in self.workers)
 
     @property
     def is_enough(self) -> bool:
-        return not any(head in self.absent for head in self.heads) and self.present >= quorum(self.workers, self.least)
+        has_heads = not any(head in self.absent for head in self.heads)
+        return has_heads and self.present_workers_count >= needed_workers_count(self.workers, self.min_workers)
 
 
-def quorum(workers: Sequence[str], least: int | None) -> int:
-    return len(workers) if least is None else min(least, len(workers))
+def needed_workers_count(workers: Sequence[str], min_workers: int | None) -> int:
+    return len(workers) if min_workers is None else min(min_workers, len(workers))
 
 
-def fewer_workers(presence: Presence) -> str:
-    """How to go on without the absent workers; "" if the run does, or if the head is absent."""
+def fewer_workers_remedy(presence: Presence) -> str:
+    """How to go on without the absent workers; "" if the run goes on anyway, or if the head is absent."""
     if presence.is_enough or any(head in presence.absent for head in presence.heads):
         return ""
-    return f", or go on with fewer workers: -e cluster_min_workers={presence.present}"
+    return f", or go on with fewer workers: -e cluster_min_workers={presence.present_workers_count}"
 
 
 def with_tolerance(findings: Sequence[Finding], presence: Presence, machines: Collection[str]) -> list[Finding]:
-    """Findings about machines: errors become warnings, if the run goes on without the nodes of these machines."""
+    """The findings, with errors of these machines as warnings if enough nodes take part without those machines."""
     if not presence.is_enough:
         return list(findings)
     return [
@@ -96,12 +98,15 @@ def with_tolerance(findings: Sequence[Finding], presence: Presence, machines: Co
 
 
 def silent_findings(machines: Mapping[str, str], presence: Presence) -> list[Finding]:
-    remedy = f"check that it is up, and that Ansible reaches it: ansible -m ping{fewer_workers(presence)}"
+    """An error for each machine that does not answer. machines: their problems, by their names."""
+    remedy = f"check that it is up, and that Ansible reaches it: ansible -m ping{fewer_workers_remedy(presence)}"
     return [Finding(machine, problem, remedy) for machine, problem in machines.items()]
 
 
 def shortage_findings(presence: Presence, remedy: str) -> list[Finding]:
-    """Why a run stops: each absent node with its reason; none while enough nodes take part."""
+    """An error for each absent node, with its reason; none if enough nodes take part."""
     if presence.is_enough:
         return []
-    return [Finding(node, reason, f"{remedy}{fewer_workers(presence)}") for node, reason in presence.absent.items()]
+    return [
+        Finding(node, reason, f"{remedy}{fewer_workers_remedy(presence)}") for node, reason in presence.absent.items()
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The nodes that the head has to report, from the plan and from what the tasks of this run have registered."""
+"""The nodes that Ray should report after a run: those of the plan, and what the run's tasks have registered on them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..inventory.inventory import HostVars
 from ..plan.actions import PlannedNode
 from .presence import task_problem
 
-# A container with so many restarts in its first seconds does not join.
+# A container that was restarted so often in its first seconds will not join the cluster.
 CRASH_LOOP_RESTARTS = 2
-# The states of a container that the engine does not start again, and of a process without its supervisor.
+# The states of a container that the engine does not restart, and of a process whose supervisor is gone.
 ENDED_STATES = ("exited", "dead", "stopped", "orphaned")
 
 
-def crash_reason(inspected: str, fresh: bool, head_answers: bool, kind: str = "container") -> str:
-    """Why a node that has not joined will not join, from "<state> <exit code> <restarts>" of its container; or "".
+def crash_reason(inspected: str, is_fresh: bool, head_answers: bool, kind: str) -> str:
+    """Why a node that has not joined will never join; "" if it may.
 
-    kind: what it is, if not a container. fresh: whether this run started it. A worker whose head is not there yet may
-    well be started again.
+    inspected: its "<state> <exit code> <restarts>". is_fresh: whether this run started it. kind: container or process.
+    head_answers: a worker without an answering head may well be restarted several times, and join later.
     """
     parts = inspected.split()
     if len(parts) != 3 or not all(part.lstrip("-").isdigit() for part in parts[1:]):
@@ -33,22 +33,23 @@ def crash_reason(inspected: str, fresh: bool, head_answers: bool, kind: str = "c
     state, code, restarts = parts[0], int(parts[1]), int(parts[2])
     if state in ENDED_STATES:
         return f"its {kind} ended with exit code {code}"
-    if fresh and head_answers and restarts >= CRASH_LOOP_RESTARTS:
+    if is_fresh and head_answers and restarts >= CRASH_LOOP_RESTARTS:
         return f"its {kind} ended {restarts} times, and was started again each time"
     return ""
 
 
 # What a task registers on a host.
 TaskResult = Mapping[str, Any]
-# The variables of the role ray_node: a node's start, its state while it is missing, and the end of its log.
+# The variables that the role ray_node registers: a node's start, its state while it is missing, and its log's end.
 STARTED, INSPECTED, LOG = "__ray_node_started", "__ray_node_inspected", "__ray_node_log"
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """What the tasks of a run have registered. plan: the result of cluster_plan."""
+    """What the tasks of a run have registered."""
 
     hostvars: HostVars
+    # The result of the module cluster_plan.
     plan: Mapping[str, Any]
 
     def of(self, name: str, host: str) -> TaskResult:
@@ -62,19 +63,19 @@ class RunResults:
         return [self.expected_node(node, head_answers) for node in self.nodes().values()]
 
     def expected_node(self, node: PlannedNode, head_answers: bool) -> ExpectedNode:
-        """One node as it is expected now, with what this run knows about its start."""
+        """The node of the plan, with the reason if its start failed, and the time since which a start counts."""
         expected, started = node.expected, self.of(STARTED, node.expected.name)
         if node.absent_reason:
             return expected
         if problem := task_problem(started):
             return replace(expected, absent=f"its {node.runtime} could not be started: {problem}")
         if not started and node.state != RUNNING:
-            # Ray notices a death later; its machine knows at once. One that starts after now counts.
+            # Its machine knows that it ended before Ray notices. Only a start from now on counts.
             ended = f"its {node.runtime} is {node.state}" if node.state else f"it has no {node.runtime}"
             return replace(expected, absent=ended, since=time.time())
         state, is_fresh = inspected_state(self.of(INSPECTED, expected.name)), bool(started.get("changed"))
         problem = crash_reason(state, is_fresh, head_answers or expected.head, node.runtime)
-        return replace(expected_since(node, started_at(started)), absent=problem)
+        return replace(expected_since(node, start_time(started)), absent=problem)
 
     def log(self, node: str) -> list[str]:
         result = self.of(LOG, node)
@@ -82,22 +83,22 @@ class RunResults:
 
 
 def expected_since(plan: PlannedNode, started_at: str | None) -> ExpectedNode:
-    """Return the expected node, not older than its container.
+    """The expected node, which counts for Ray only if it is not older than its container or process.
 
-    started_at: when this run started the container; None when it did not.
+    started_at: when this run started that; None if it did not.
     """
     start = started_at or plan.started_at
     return replace(plan.expected, since=datetime.fromisoformat(start).timestamp() if start else None)
 
 
-def started_at(result: TaskResult) -> str | None:
-    """When a run started a node, from the result of the module that did."""
+def start_time(result: TaskResult) -> str | None:
+    """When a run started a node, in ISO 8601, from the result of the module that started it; None if none did."""
     at = (result.get("container") or {}).get("State", {}).get("StartedAt")
     return at or (result.get("node") or {}).get("started_at")
 
 
 def inspected_state(result: TaskResult) -> str:
-    """The state, the last exit code and the restarts of a node, from the result of the task that inspects it."""
+    """A node's "<state> <exit code> <restarts>", from the result of the task that inspects it; "" without one."""
     node = result.get("node")
     if node:
         return f"{node['state']} {node['exit_code'] or 0} {node['restarts']}"
