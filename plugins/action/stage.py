@@ -30,8 +30,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.dataset_upload import (
     upload_of,
     with_hashes,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError, unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingAction

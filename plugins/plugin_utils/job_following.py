@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""Follows a job, for its state or its log: polls the head, and goes on while the head restarts."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from ansible_collections.argus.verl.plugins.plugin_utils.playbook_command import
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 
 display = Display()
-# Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.
+# The shortest time between calls, even of a log that always grows: each costs the machine 0.3 s of CPU.
 POLL_SECONDS = 2.0
-# After how long a head that is gone is asked again.
-GONE_SECONDS = 7.0
-# A head may need a minute to restart. If it stays unreachable longer, following ends.
+# The pause after a call that the head did not answer.
+RETRY_PAUSE_SECONDS = 7.0
+# Following ends if the job's state is unknown for so long. A head needs up to a minute to restart.
 UNANSWERED_SECONDS = 120.0
 
 
 def announcement(submission_id: str) -> str:
-    """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
+    """The text to show before following begins: after Ctrl-C, ansible-playbook cannot show anything."""
     command = playbook_command("logs", {"submission_id": submission_id, "job_wait": True})
     first = f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:"
     return f"{printable(first, lines=False)}\n  {printable(command, lines=False)}"
 
 
 class NewWarnings:
-    """The warnings about a job that were not shown yet."""
+    """Remembers which warnings about a job were shown."""
 
     def __init__(self) -> None:
         self.shown: set[str] = set()
 
     def lines(self, job: JobInfo) -> list[str]:
+        """The warnings that were not returned before."""
         new = [warning for warning in job.warnings if warning.kind not in self.shown]
         self.shown |= {warning.kind for warning in new}
         return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
 
 
 def unattended_reason(job: JobInfo) -> str:
-    """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
+    """Why it is unknown whether a job goes on: neither head nor launcher answers, or no steward runs; "" if known."""
     if job.problem and not job.goes_on:
         return job.problem
     return job.notice if job.unattended else ""
 
 
-def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[JobInfo, Result]]:
-    """The answers about a job, each with the job, without an end.
+def poll_job(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[JobInfo, Result]]:
+    """Ask for a job again and again, and yield it with each answer; the caller decides when to end.
 
-    A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it. Raises ProgramError
-    when nothing has told for a while whether the job goes on.
+    If the head does not answer, it is asked again: its container may restart, or cluster_up.yml may repair it. Raises
+    ProgramError if it was unknown for UNANSWERED_SECONDS whether the job goes on.
     """
-    answered = time.monotonic()
+    last_known_at = time.monotonic()
     while True:
         began = time.monotonic()
         try:
@@ -65,14 +66,14 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
                 raise
             problem = one_line(error)
             display.display(f"{submission_id}  the head does not answer")
-            time.sleep(GONE_SECONDS)
+            time.sleep(RETRY_PAUSE_SECONDS)
         else:
             job = JobInfo.from_json(answer["job"])
             yield job, answer
             problem = unattended_reason(job)
         if not problem:
-            answered = time.monotonic()
-        elif time.monotonic() - answered > UNANSWERED_SECONDS:
+            last_known_at = time.monotonic()
+        elif time.monotonic() - last_known_at > UNANSWERED_SECONDS:
             raise ProgramError(give_up_text(submission_id, problem))
         time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The commands that messages suggest: playbooks for the inventories of this run, or verbs if `argus` runs this one."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from typing import Any
 from ansible import constants, context
 
 COLLECTION = "argus.verl."
-# Set by the command argus: the options of its inventory.
-ARGUS = "ARGUS_COMMAND"
-# Verbs and playbooks with different names, variables that are arguments, and options without a value.
+# An environment variable that the command `argus` sets to the options of its inventory.
+ARGUS_VARIABLE = "ARGUS_COMMAND"
+# By playbook, the verb of `argus` with another name.
 VERBS = {"debug_bundle": "evidence"}
+# By verb, the playbook with another name.
 PLAYBOOKS = {"report": "fetch"}
+# Variables of playbooks that are arguments of `argus`, and one that is an option of another name.
 ARGUMENTS = ("submission_id", "jobspec", "set")
 OPTIONS = {"job_wait": "--follow"}
 
 
 def inventory_arguments(sources: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The -i options of this run. Ansible makes their paths absolute, and fills in its default if there were none."""
+    """The -i options of this run, as short paths: Ansible makes them absolute, and fills in its default."""
     if list(sources) == list(default):
         return []
     directory = Path.cwd()
@@ -34,9 +36,9 @@ def inventory_arguments(sources: Sequence[str], default: Sequence[str]) -> list[
     return arguments
 
 
-def sibling_playbook(name: str, ran: Sequence[str]) -> str:
-    """The playbook of that name, written in the same way as the playbook that runs."""
-    for playbook in ran:
+def sibling_playbook(name: str, running: Sequence[str]) -> str:
+    """The playbook of this name, written like those that run: with the collection's name, or as a path beside them."""
+    for playbook in running:
         if playbook.startswith(COLLECTION):
             return f"{COLLECTION}{name}"
         if playbook.endswith((".yml", ".yaml")) and Path(playbook).parent.name == "playbooks":
@@ -45,11 +47,11 @@ def sibling_playbook(name: str, ran: Sequence[str]) -> str:
 
 
 def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
-    """The command that runs a playbook of the collection for the inventories of this run.
+    """The command for a playbook of the collection, as ansible-playbook or, where `argus` runs this one, as its verb.
 
-    variables: of the playbook; under the command argus, its arguments and options.
+    variables: those of the playbook, which become arguments and options of `argus`.
     """
-    if ARGUS in os.environ:
+    if ARGUS_VARIABLE in os.environ:
         words = ["argus", VERBS.get(name, name)]
         for key in ARGUMENTS:
             words += str(variables.get(key, "")).split(",") if variables.get(key) else []
@@ -57,13 +59,13 @@ def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
             if key not in ARGUMENTS:
                 option = OPTIONS.get(key, f"--{key.replace('_', '-')}")
                 words += [option, *([] if isinstance(value, bool) else [str(value)])]
-        return " ".join([shlex.join(words), *filter(None, [os.environ[ARGUS]])])
+        return " ".join([shlex.join(words), *filter(None, [os.environ[ARGUS_VARIABLE]])])
     arguments = context.CLIARGS
-    ran = arguments.get("args") or ()
+    running = arguments.get("args") or ()
     words = [
         "ansible-playbook",
         *inventory_arguments(arguments.get("inventory") or (), constants.DEFAULT_HOST_LIST if arguments else ()),
-        sibling_playbook(PLAYBOOKS.get(name, name), ran if isinstance(ran, (list, tuple)) else ()),
+        sibling_playbook(PLAYBOOKS.get(name, name), running if isinstance(running, (list, tuple)) else ()),
     ]
     for key, value in variables.items():
         words += ["-e", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]

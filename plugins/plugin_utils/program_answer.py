@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.plugin_utils import command_output
@@ -72,3 +73,8 @@ def parse_answer(node: Node, verb: str, code: int, out: str, stderr: str) -> Ans
             remedy = "Its machine may have another version of the program, and cluster_up.yml brings this one"
             raise ProgramError(f"argus {verb} on {node.name}: {finding.problem}. {remedy}")
     return Answer(code == 0, changed, findings, result)
+
+
+def unreachable_text(error: AnsibleConnectionFailure, node: str) -> str:
+    """The message for a node whose machine cannot be reached. The text of the error says what to do."""
+    return f"{node} cannot be reached: {one_line(error)}"
