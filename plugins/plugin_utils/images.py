@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The images of nodes: what they are built from on the controller, and which image each machine needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import 
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
 
-NOT_INPUTS = {".git", "__pycache__"}
+# Directories of a build context that do not change the image.
+IGNORED_DIRECTORIES = {".git", "__pycache__"}
 
 
 class BuildError(Exception):
@@ -26,9 +27,10 @@ class BuildError(Exception):
 def image_builds(
     builds: Mapping[str, Mapping[str, Any]], images: Mapping[str, str], inventory_dir: str
 ) -> dict[str, dict[str, Any]]:
-    """The entries of cluster_image_builds by the names of their images, for the role ray_image.
+    """What the role ray_image needs to build images, by their names. Raises BuildError.
 
-    inputs: the hash of what an image is built from. arguments: of the engine's command build.
+    builds, images: the variables cluster_image_builds and cluster_images. inventory_dir: where relative contexts begin.
+    The result has `inputs`, the hash of what an image is built from, and `arguments` of the engine's command build.
     """
     entries = {}
     for kind, build in builds.items():
@@ -46,34 +48,34 @@ def image_builds(
     return entries
 
 
-def inputs_hash(context: Path, dockerfile: str, values: Sequence[str]) -> str:
-    """A hash of all that goes into an image, but not of the image that it is built on."""
+def inputs_hash(context: Path, dockerfile: str, build_args: Sequence[str]) -> str:
+    """The hash of all that goes into an image, except its base image. Raises BuildError."""
     if not (context / dockerfile).is_file():
         raise BuildError(
             f"{context / dockerfile} does not exist on this controller: correct context or dockerfile in "
             "cluster_image_builds"
         )
-    digest = hashlib.sha256(json.dumps([dockerfile, *sorted(values)]).encode())
+    digest = hashlib.sha256(json.dumps([dockerfile, *sorted(build_args)]).encode())
     try:
         for path in sorted(context.rglob("*")):
             name = path.relative_to(context)
-            if NOT_INPUTS.isdisjoint(name.parts) and (path.is_symlink() or path.is_file()):
-                content, kind = _content(path)
+            if IGNORED_DIRECTORIES.isdisjoint(name.parts) and (path.is_symlink() or path.is_file()):
+                content, kind = _content_and_kind(path)
                 digest.update(b"\n%s\0%s\0%s" % (os.fsencode(name), kind, hashlib.sha256(content).digest()))
     except OSError as error:
         raise BuildError(f"{error.filename} cannot be read: {error.strerror}") from error
     return digest.hexdigest()[:32]
 
 
-def _content(path: Path) -> tuple[bytes, bytes]:
-    """What a file holds, and its kind. The user's umask and the time of a checkout are no inputs."""
+def _content_and_kind(path: Path) -> tuple[bytes, bytes]:
+    """What a file contains, and its kind. Other permissions and its times depend on the checkout, and are left out."""
     if path.is_symlink():
         return os.fsencode(path.readlink()), b"link"
     return path.read_bytes(), b"program" if path.stat().st_mode & 0o100 else b"file"
 
 
 def has_image(engine: str, image: str) -> bool:
-    """Whether this controller has an image; without an engine, it has none."""
+    """Whether the engine of this controller has an image; False without an engine."""
     try:
         return not subprocess.run([engine, "image", "inspect", image], capture_output=True, check=False).returncode
     except OSError:
@@ -83,9 +85,9 @@ def has_image(engine: str, image: str) -> bool:
 def needed_images(
     hosts: Sequence[str], hostvars: HostVars, groups: Groups, images: Mapping[str, str], machines: Mapping[str, Machine]
 ) -> dict[str, str]:
-    """The image of the nodes of each machine, by the machine's name.
+    """The image that the nodes of each machine need, by the machine's name.
 
-    hosts: those that represent machines. machines: the probed ones, by their names.
+    hosts: those that represent machines. machines: those that were probed, by their names.
     """
     variables = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
     machine_of = {
@@ -98,7 +100,7 @@ def needed_images(
     needed = {}
     for node, settings in variables.items():
         image = images.get(nodes.accelerator_of(settings.get("ray_node_accelerator") or "auto", probed))
-        # Without one, the plan of the node fails with a message of its own.
+        # Without an image, the plan of the node fails with a message of its own.
         if image:
             needed[machine_of[node]] = image
     return needed

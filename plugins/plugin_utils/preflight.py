@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""Preflight of all machines: what each must have, and the judgement of what the role preflight has registered."""
 
 from __future__ import annotations
 
@@ -27,39 +27,40 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory imp
 from ansible_collections.argus.verl.plugins.plugin_utils.presence import presence
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import Presence
 
-# What the role preflight registers.
+# The variables that the role preflight registers on a host: the result of machine_info, the two steps of the trial of
+# the shared root, and the all-reduce.
 RESULT = "__preflight"
-TRIAL = ("__preflight_written", "__preflight_compared")
+TRIALS = ("__preflight_written", "__preflight_compared")
 ALL_REDUCE = "__preflight_all_reduce"
 
 
-def expectations(
+def machine_expectations(
     groups: Groups, hostvars: HostVars, hosts: Sequence[str], variables: Mapping[str, Variables]
 ) -> dict[str, dict[str, Any]]:
-    """By the host that represents it, what a machine must have because of the nodes on it.
+    """What each machine must have because of its nodes, by the host that represents it.
 
-    variables: of all nodes, typed.
+    hosts: of the run. variables: the typed variables of all nodes.
     """
-    on_host = any(inventory.on_host_network(settings) for settings in variables.values())
+    any_on_host = any(inventory.on_host_network(settings) for settings in variables.values())
     head = variables[groups[inventory.HEADS][0]]
     base, dashboard = head["cluster_port_base"], head["cluster_dashboard_port"]
     expected = {}
     for host, placed in port_inventory.nodes_by_machine(hostvars, groups, hosts).items():
         workers, heads = ([variables[node] for node in nodes] for nodes in (placed.workers, placed.heads))
-        # The nodes of a machine use its network alike.
+        # All nodes of a machine use its network, or none does.
         settings = (workers or heads)[0]
-        network, env = inventory.on_host_network(settings), settings["ray_node_env"]
+        is_on_host, env = inventory.on_host_network(settings), settings["ray_node_env"]
         rdma = [worker["ray_node_rdma"] for worker in workers]
         expected[host] = {
-            "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
-            # The devices that the most demanding of its workers asks for.
-            "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and on_host else NEVER,
+            "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, any_on_host)],
+            # The strongest setting of its workers.
+            "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and any_on_host else NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
-            "address": inventory.address_of(settings) if network else "",
-            "trains": network and bool(workers),
+            "address": inventory.address_of(settings) if is_on_host else "",
+            "trains": is_on_host and bool(workers),
             "head_storage": head["cluster_head_storage"] if heads else "",
-            "network_env": {name: str(env[name]) for name in DERIVED if name in env} if network else {},
+            "network_env": {name: str(env[name]) for name in DERIVED if name in env} if is_on_host else {},
         }
     return expected
 
@@ -67,28 +68,30 @@ def expectations(
 def preflight_plan(
     groups: Groups, hostvars: HostVars, hosts: Sequence[str], variables: Mapping[str, Variables]
 ) -> dict[str, Any]:
-    """The nodes of each machine, and what it must have, before it is probed."""
+    """What the role needs before it probes machines: the nodes of each, and what it must have."""
     nodes = {node: hostvars[node] for node in inventory.cluster_nodes(groups)}
     return {
         "placement": inventory.placement(groups[inventory.NODES], hostvars, hosts),
-        "expectations": expectations(groups, nodes, hosts, variables),
+        "expectations": machine_expectations(groups, nodes, hosts, variables),
     }
 
 
 def derived_environments(hostvars: HostVars, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """By host, the variables of NCCL and gloo that jobs on its machine get."""
+    """The variables of NCCL and gloo for jobs, by host, derived from what all machines answered."""
     machines = probed_hosts({host: hostvars[host] for host in hosts})
     return derived_environment({host: machine.context for host, machine in machines.items()})
 
 
 def probed_hosts(variables: Mapping[str, Mapping[str, Any]]) -> dict[str, ProbedHost]:
-    """A machine that could not be reached, or failed, has no answer."""
-    results = {name: facts.get(RESULT) or {} for name, facts in variables.items()}
+    """The probed hosts, by the names of `variables`, without those that could not be reached or failed."""
+    results = {name: host_variables.get(RESULT) or {} for name, host_variables in variables.items()}
     return {name: ProbedHost.from_json(name, result) for name, result in results.items() if "machine" in result}
 
 
-def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups) -> tuple[list[Finding], list[str]]:
-    """Find the images that machines lack; with those of them that this controller has, and no registry."""
+def missing_image_findings(
+    arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups
+) -> tuple[list[Finding], list[str]]:
+    """Findings about images that machines lack, and those of these images that only this controller has."""
     hosts, images = arguments["hosts"], arguments["images"]
     answers = probed_hosts({inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts})
     machines = {name: answer.context.machine for name, answer in answers.items()}
@@ -103,9 +106,9 @@ def image_sources(arguments: Mapping[str, Any], hostvars: HostVars, groups: Grou
 def machine_presence(
     hosts: Sequence[str], hostvars: HostVars, groups: Groups, min_workers: int | None
 ) -> tuple[Presence, set[str], list[Finding]]:
-    """The nodes on the machines of a run, the machines of those that cannot take part, and findings about machines.
+    """The nodes of the run, the machines of absent nodes, and findings about silent machines and wrong clocks.
 
-    hosts: those that represent the machines of the run. The findings: machines that did not answer, and wrong clocks.
+    hosts: those that represent the machines of the run.
     """
     names = {host: inventory.machine_name(host, hostvars[host]) for host in hosts}
     placed = inventory.placement(inventory.cluster_nodes(groups), hostvars, hosts)
@@ -127,13 +130,13 @@ def machine_presence(
 def preflight_result(
     arguments: Mapping[str, Any], hostvars: HostVars, groups: Groups, findings: Sequence[Finding] = ()
 ) -> Judgement:
-    """The result of all machines. findings: of the controller."""
+    """The judgement of all machines of the run. findings: those of the controller."""
     hosts = arguments["hosts"]
     present, absent_machines, about_machines = machine_presence(hosts, hostvars, groups, arguments["least"])
     machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
-    results = {name: [_result_of(facts.get(fact)) for fact in TRIAL] for name, facts in machines.items()}
+    results = {name: [_result_unless_skipped(facts.get(fact)) for fact in TRIALS] for name, facts in machines.items()}
     trials = {name: trial_of(*pair) for name, pair in results.items() if any(pair)}
-    collective = next(filter(None, (_result_of(facts.get(ALL_REDUCE)) for facts in machines.values())), {})
+    collective = next(filter(None, (_result_unless_skipped(facts.get(ALL_REDUCE)) for facts in machines.values())), {})
     result = judge(
         list(machines),
         probed_hosts(machines),
@@ -151,6 +154,6 @@ def preflight_result(
     return replace(result, findings=presence.with_tolerance(result.findings, present, absent_machines))
 
 
-def _result_of(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The result of a task; {} if it was skipped."""
+def _result_unless_skipped(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The result of a task; {} if it was skipped or not run."""
     return {} if not result or result.get("skip_reason") else result
