@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec files on the controller: finds one by its path or name, and reads its YAML or JSON."""
+"""Finds a JobSpec file on the controller by its path or name, and reads its YAML or JSON."""
 
 from __future__ import annotations
 
@@ -14,44 +14,43 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, one_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits import limit_findings
 
-JSON, YAML = ".json", (".yaml", ".yml")
+JSON_SUFFIX, YAML_SUFFIXES = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024
 MAX_ERROR_CHARS = 300
-# What PyYAML raises for values that do not fit their tags, besides errors with a line.
+# What PyYAML raises for values that do not fit their tags, without the line.
 CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class JobSpecError(Exception):
-    """A file that cannot be read as a JobSpec. `line` is the number of the line, or 0 for the whole file."""
+    """A file cannot be read as a JobSpec. `line` is the number of the line, or 0 for the whole file."""
 
     def __init__(self, problem: str, remedy: str, mark: Any = None) -> None:
-        """mark: PyYAML's mark of the place, which has one of two types."""
+        """mark: PyYAML's mark of the place."""
         super().__init__(problem)
         self.remedy = remedy
         self.line = mark.line + 1 if mark else 0
 
 
 def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Finding]]:
-    """The content of a JobSpec file, given by its path or by its name in an inventory's jobspecs/.
+    """The content of a JobSpec file, or None and findings that say what is wrong with it.
 
-    The content is None if there are findings.
+    name: the path of the file, or its name in the directory jobspecs/ of an inventory.
     """
     paths = [Path(inventory) for inventory in inventories]
     directories = [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
     file = first_file([Path(name), *(directory / name for directory in directories)]) if name else None
     if file is None:
-        names = sorted(
-            path.name for directory in directories for path in directory.glob("*.[jy]*") if path.suffix in (JSON, *YAML)
-        )
+        files = (path for directory in directories for path in directory.glob("*.[jy]*"))
+        names = sorted(path.name for path in files if path.suffix in (JSON_SUFFIX, *YAML_SUFFIXES))
         remedy = f"the inventory has {', '.join(names) or 'none'}; a path to any other file works as well"
         problem = f"there is no file {name[:200]!r}" if name else "no file was named"
         return None, [Finding("jobspec", problem, nearest(name[:200], names) or remedy)]
     try:
         text = read_file(file)
-        content = parse_yaml(text.expandtabs() if file.suffix == JSON else text)
-        if file.suffix == JSON:
+        content = parse_yaml(text.expandtabs() if file.suffix == JSON_SUFFIX else text)
+        if file.suffix == JSON_SUFFIX:
             with contextlib.suppress(ValueError):
-                # For YAML, 1e-06 is text.
+                # Valid JSON is read as JSON: YAML reads 1e-06 as text.
                 content = json.loads(text)
     except JobSpecError as error:
         where = f"{file}, line {error.line}" if error.line else str(file)
@@ -61,20 +60,20 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
 
 
 def first_file(candidates: Sequence[Path]) -> Path | None:
-    """The first of these that exists and is no directory."""
+    """The first of the candidates that exists and is no directory; None if there is none."""
     for candidate in candidates:
         try:
             path = candidate.expanduser()
             if path.exists() and not path.is_dir():
                 return path
-        # A text that is no path: too long, with a NUL, or with the home of a user that does not exist.
+        # The text is no path: too long, with a NUL, or with the home of a user that does not exist.
         except (OSError, ValueError, RuntimeError):
             continue
     return None
 
 
 def read_file(path: Path) -> str:
-    """The text of a file of at most MAX_BYTES. Raises JobSpecError."""
+    """The text of a file. Raises JobSpecError, also for more than MAX_BYTES."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -88,8 +87,8 @@ def read_file(path: Path) -> str:
         raise JobSpecError(str(error), "save the file as UTF-8") from error
 
 
-class Loader(yaml.SafeLoader):
-    """Refuses keys that a mapping has twice: YAML would take the last one, and readers the first."""
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a mapping with the same key twice: PyYAML would take the last value, and a reader the first."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -106,7 +105,7 @@ class Loader(yaml.SafeLoader):
 def parse_yaml(text: str) -> Any:
     """The content of one YAML document. Raises JobSpecError."""
     try:
-        return yaml.load(text, Loader)  # noqa: S506
+        return yaml.load(text, UniqueKeyLoader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
         parts = [str(part) for part in (error.context, error.problem) if part]
         mark = error.problem_mark or error.context_mark

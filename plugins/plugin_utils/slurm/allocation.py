@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""A batch job of Slurm with the hosts that were allocated to it, parsed from the output of Slurm's commands."""
 
 from __future__ import annotations
 
@@ -20,50 +20,55 @@ from .scontrol import (
 )
 
 RUNNING, PENDING = "RUNNING", "PENDING"
-# The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
+# The states of nodes that the administrator wants back, or that Slurm has lost.
 UNAVAILABLE_STATES = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
-STATE = re.compile(r"[A-Z_]+")
+STATE_WORD = re.compile(r"[A-Z_]+")
 
 
 @dataclass(frozen=True)
 class AllocatedHost:
-    """A host of an allocation, with what the job has of it.
-
-    address: an IPv4 address if the host has one. component: of a heterogeneous job; None for the others.
-    cpus, gpus: 0 if there are none, or it is unknown. memory_mib: 0 if Slurm does not manage memory.
-    leaving: why it is not to be used any more, or "".
-    """
+    """A host of an allocation, and the job's share of its resources."""
 
     name: str
+    # An IPv4 address if the host has one, else its name.
     address: str
+    # The index of its component in a heterogeneous job; None in other jobs.
     component: int | None = None
+    # 0 if there are none, or the number is unknown.
     cpus: int = 0
     gpus: int = 0
+    # 0 if Slurm does not manage memory.
     memory_mib: int = 0
+    # Why the host should not be used any more, in Slurm's words; "" if it may be used.
     leaving: str = ""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """A job of Slurm. hosts: empty until it runs. ends_at: in seconds since the epoch, None without a time limit."""
+    """A job of Slurm. Times are in seconds since the epoch."""
 
     job_id: int
     name: str
     state: str
+    # Why it waits or has ended, in Slurm's words.
     reason: str = ""
+    # Empty until it runs.
     hosts: tuple[AllocatedHost, ...] = ()
+    # None if Slurm does not know it yet.
     starts_at: float | None = None
+    # None without a time limit, and until the job runs.
     ends_at: float | None = None
 
     @property
     def workers(self) -> tuple[AllocatedHost, ...]:
-        """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
+        """The hosts of workers: all of them, but the first component of a heterogeneous job is the head's."""
         return tuple(host for host in self.hosts if host.component != 0)
 
 
-def hosts_of(
+def component_hosts(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[AllocatedHost]:
+    """The hosts of a job, or of a component of a heterogeneous one. line: of scontrol. record: its keys and values."""
     details = resources_by_node(line)
     offset = field_value(record, "HetJobOffset")
     hosts = []
@@ -87,9 +92,9 @@ def hosts_of(
 def parse_allocation(
     job_output: str, node_output: str = "", resolve: Callable[[str], Sequence[str]] = lambda name: ()
 ) -> Allocation | None:
-    """The allocation in the output of `scontrol show job --details --oneliner`; None if there is none.
+    """The allocation in the output of `scontrol show job --details --oneliner`; None if that has no job.
 
-    node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: the addresses of a name.
+    node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: returns the addresses of a name.
     """
     lines = [line for line in job_output.splitlines() if field_value(dict(fields_of(line)), "JobId")]
     jobs = [(line, next(records_of(line))) for line in lines]
@@ -103,34 +108,36 @@ def parse_allocation(
         addresses[name] = reachable_address(field_value(node, "NodeAddr") or name, resolve)
         leaving[name] = leaving_reason(field_value(node, "State"), field_value(node, "Reason"))
     state = field_value(first, "JobState")
-    # Ends with its first component, or earlier if another has a shorter limit.
+    # A heterogeneous job ends when the first of its components does.
     ends = [end for _line, job in jobs if (end := number_value(job, "EndTime")) is not None]
     return Allocation(
         job_id=int(field_value(first, "HetJobId") or first["JobId"]),
         name=field_value(first, "JobName"),
         state=state,
         reason=next(filter(None, (field_value(job, "Reason") for _line, job in jobs)), ""),
-        hosts=tuple(host for line, job in jobs for host in hosts_of(line, job, addresses, leaving) if state == RUNNING),
+        hosts=tuple(
+            host for line, job in jobs for host in component_hosts(line, job, addresses, leaving) if state == RUNNING
+        ),
         starts_at=number_value(first, "StartTime"),
         ends_at=min(ends, default=None) if state == RUNNING else None,
     )
 
 
 def leaving_reason(state: str, reason: str) -> str:
-    """Why a node is not to be used any more, in Slurm's words; "" if it is."""
-    parts = STATE.findall(state)
-    # A node that does not answer has an asterisk.
+    """Why a node should not be used any more, in Slurm's words; "" if it may be used."""
+    parts = STATE_WORD.findall(state)
+    # An asterisk marks a node that does not answer.
     if not {*parts} & {*UNAVAILABLE_STATES} and "*" not in state:
         return ""
-    # Who said so, and when, follows in brackets.
+    # Slurm adds the user and the time in brackets.
     explanation = reason.partition(" [")[0]
     return f"{state}{f' ({explanation})' if explanation else ''}"
 
 
 def reachable_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
-    """The address at which nodes reach a host: of several, the first IPv4 address that others can reach.
+    """The first IPv4 address of a host that others can reach, or else its name.
 
-    Ray, gloo and NCCL then agree on one, where a name stands for addresses of two families.
+    With a name that has IPv4 and IPv6 addresses, Ray, gloo and NCCL might choose different ones.
     """
     for address in [name, *resolve(name)]:
         if is_usable(address):
@@ -146,12 +153,12 @@ def is_usable(address: str) -> bool:
     return parsed.version == 4 and not (parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified)
 
 
-def newest_job(listed: str) -> int | None:
-    """The newest running job in lines of id and state, or else the newest that waits.
+def newest_job_id(job_list: str) -> int | None:
+    """The id of the newest job that runs, or else of the newest that waits; None without any.
 
-    The id of a component of a heterogeneous job is "17+1"; commands take that of the whole job.
+    job_list: lines with id and state. A component of a heterogeneous job has an id like "17+1"; 17 is the whole job's.
     """
-    pairs = (line.replace("+", " ").split() for line in listed.splitlines())
+    pairs = (line.replace("+", " ").split() for line in job_list.splitlines())
     jobs = sorted(((int(pair[0]), pair[-1]) for pair in pairs if len(pair) > 1 and pair[0].isdecimal()), reverse=True)
     for preferred in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
         for job_id, state in jobs:

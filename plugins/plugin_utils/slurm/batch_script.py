@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The batch script with which a cluster asks Slurm for its hosts; its only step runs Ansible's commands on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...module_utils.argus.common.findings import Finding
 from ...module_utils.slurm import step
 
-# Pattern and remedy for each text field.
+# The pattern and the remedy for each text field of a request.
 FIELD_PATTERNS = {
     "time": (
         r"[0-9]+(?:-[0-9]+(?::[0-9]{1,2}){0,2}|(?::[0-9]{1,2}){0,2})",
@@ -25,7 +25,7 @@ FIELD_PATTERNS = {
 
 @dataclass(frozen=True)
 class AllocationRequest:
-    """The hosts to ask Slurm for; roles/slurm/README.md documents each field. head: options of the head's component."""
+    """The hosts to ask Slurm for; roles/slurm/README.md documents the variable slurm_<field> of each field."""
 
     job_name: str
     python: str
@@ -34,6 +34,7 @@ class AllocationRequest:
     cpus: int | None = None
     memory: str = ""
     time: str = ""
+    # Options of sbatch for the head's component of a heterogeneous job; empty for a job without one.
     head: Sequence[str] = ()
     options: Sequence[str] = ()
     setup: Sequence[str] = ()
@@ -42,7 +43,7 @@ class AllocationRequest:
 
 
 def request_findings(request: AllocationRequest) -> Iterator[Finding]:
-    """The problems of a request: Slurm takes a line that it does not understand for a comment."""
+    """What is wrong with a request. Slurm itself would take a line that it does not understand for a comment."""
     if request.nodes < 1:
         yield Finding("slurm_nodes", f"is {request.nodes}", "set how many hosts with workers the cluster has")
     if not request.python.startswith("/"):
@@ -60,11 +61,12 @@ def request_findings(request: AllocationRequest) -> Iterator[Finding]:
 
 
 def sbatch_options(**named: object) -> list[str]:
-    """Options by their names, without those that have no value."""
+    """Options of sbatch from keyword arguments, without those that have no value."""
     return [f"--{name.replace('_', '-')}={value}" for name, value in named.items() if value not in ("", None)]
 
 
 def sbatch_directives(request: AllocationRequest) -> list[list[str]]:
+    """The options of each component: the head's, if the request has options for it, and the workers'."""
     # Slurm keeps the allocation if a host is lost: a job that can do without it resumes on the others.
     common = ["--no-kill", *sbatch_options(time=request.time)]
     exclusive = ["--exclusive"] if request.cpus is None else []
@@ -76,7 +78,7 @@ def sbatch_directives(request: AllocationRequest) -> list[list[str]]:
         *sbatch_options(cpus_per_task=request.cpus, mem=memory, gpus_per_node=request.gpus),
         *request.options,
     ]
-    # An allocation that is requeued comes back without its cluster.
+    # A job that Slurm requeues would come back without its cluster.
     first = [f"--job-name={request.job_name}", "--no-requeue"]
     if not request.head:
         return [[*first, *common, *workers]]
@@ -84,7 +86,7 @@ def sbatch_directives(request: AllocationRequest) -> list[list[str]]:
 
 
 def step_command(request: AllocationRequest) -> str:
-    """The step that runs commands, on every host of the job."""
+    """The command of the step that runs on every host of the job, and executes Ansible's commands there."""
     groups = ["--het-group=0-1"] if request.head else []
     options = ["--overlap", "--no-kill", "--kill-on-bad-exit=0", "--ntasks-per-node=1", "--cpu-bind=none", "--chdir=/"]
     words = shlex.join(["srun", *groups, *options, *request.srun_options, *request.prefix, request.python, "-I", "-c"])

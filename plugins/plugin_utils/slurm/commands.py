@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""Runs Slurm's commands, with only those variables of the user's environment that they need."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 from ...module_utils.network.interfaces import resolve
-from .allocation import RUNNING, Allocation, newest_job, parse_allocation
+from .allocation import RUNNING, Allocation, newest_job_id, parse_allocation
 from .scontrol import SlurmError
 
-# The controller of a busy site may need a while; its commands give up by themselves.
+# Slurm's controller needs a while at a busy site, and its commands give up by themselves.
 COMMAND_TIMEOUT_SECONDS = 120.0
 NO_SUCH_JOB = "Invalid job id"
-# The variables that srun and sbatch pass on to hosts. Jobs have the same user there and can read them: no secrets.
+# The variables that srun and sbatch pass on to hosts, where jobs of the same user can read them: no secrets.
 FORWARDED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF")
-# Variables that `module load` in slurm_setup needs. LOADEDMODULES is left out: modules would seem loaded without their
-# other variables.
+# Variables that `module load` in slurm_setup needs. LOADEDMODULES is left out, as modules would seem to be loaded
+# although their other variables are missing.
 MODULE_VARIABLES = re.compile(
     r"""SHELL|BASH_ENV|LD_LIBRARY_PATH|MODULESHOME|MODULEPATH(_ROOT)?|LMOD_(?!FAMILY_)\w+|MODULES_(?!LM)\w+
     |BASH_FUNC_(module|ml|_module_raw)(%%|\(\))""",
@@ -27,22 +27,25 @@ MODULE_VARIABLES = re.compile(
 
 
 def slurm_command_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without that of a job: inside of one, its variables would be options of every command."""
+    """The environment for Slurm's commands, without the variables of a job, which they would take for options."""
     prefixes = ("SLURM_", "SLURMD_", "SBATCH_", "SALLOC_", "SRUN_", "SQUEUE_")
     variables = {name: text for name, text in environ.items() if not name.startswith(prefixes) or name == "SLURM_CONF"}
-    # Seconds since the epoch, whatever the time zone is.
+    # Times in seconds since the epoch.
     return {**variables, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
 
 def step_environment(environ: Mapping[str, str], modules: bool = False) -> dict[str, str]:
-    """The environment of srun and sbatch, as nearly empty as over SSH. modules: for a script that may load some."""
+    """The environment for srun and sbatch, nearly empty as over SSH. modules: whether their script may load modules."""
     variables = slurm_command_environment(environ)
     names = {*FORWARDED_VARIABLES, *(filter(MODULE_VARIABLES.fullmatch, variables) if modules else ())}
     return {**{name: text for name, text in variables.items() if name in names}, "LANG": "C.UTF-8"}
 
 
-def run(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None = None) -> str:
-    """The output of a command. environ: that of this process, if none is given."""
+def run_command(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None = None) -> str:
+    """Run a command, and return its output. Raises SlurmError.
+
+    environ: None for the environment of this process without that of a job.
+    """
     try:
         result = subprocess.run(
             argv,
@@ -65,14 +68,14 @@ def run(argv: Sequence[str], stdin: str = "", environ: Mapping[str, str] | None 
 
 
 def find_job_id(name: str) -> int | None:
-    """The id of this user's job of a name, which runs or waits."""
-    return newest_job(run(["squeue", "--me", "--noheader", "--format=%i %T", f"--name={name}"]))
+    """The id of this user's job of this name that runs or waits; None if there is none."""
+    return newest_job_id(run_command(["squeue", "--me", "--noheader", "--format=%i %T", f"--name={name}"]))
 
 
 def query_allocation(job_id: int) -> Allocation | None:
-    """A job; None if Slurm has forgotten it."""
+    """The job of an id; None if Slurm has forgotten it."""
     try:
-        jobs = run(["scontrol", "show", "job", "--details", "--oneliner", str(job_id)])
+        jobs = run_command(["scontrol", "show", "job", "--details", "--oneliner", str(job_id)])
     except SlurmError as error:
         if NO_SUCH_JOB in str(error):
             return None
@@ -81,14 +84,15 @@ def query_allocation(job_id: int) -> Allocation | None:
     if job is None or job.state != RUNNING:
         return job
     names = ",".join(host.name for host in job.hosts)
-    return parse_allocation(jobs, run(["scontrol", "show", "node", "--oneliner", names]), resolve)
+    return parse_allocation(jobs, run_command(["scontrol", "show", "node", "--oneliner", names]), resolve)
 
 
 def submit(script: str) -> int:
-    answer = run(["sbatch", "--parsable"], script, step_environment(os.environ, modules=True))
-    # With the name of the cluster where there are several.
+    """Submit a batch script, and return the id of its job."""
+    answer = run_command(["sbatch", "--parsable"], script, step_environment(os.environ, modules=True))
+    # The id is followed by the name of the Slurm cluster where there are several.
     return int(answer.strip().splitlines()[-1].partition(";")[0])
 
 
 def cancel(job_id: int) -> None:
-    run(["scancel", str(job_id)])
+    run_command(["scancel", str(job_id)])

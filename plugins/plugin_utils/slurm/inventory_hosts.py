@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The hosts, groups and variables of the inventory that an allocation of Slurm becomes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from .allocation import AllocatedHost, Allocation
 from .scontrol import SlurmError
 
-# The name of the head in the inventory: its host may have a worker, too.
-HEAD = "ray-head"
-# Host variables that no role documents: those of the connection, and informational ones.
+# The name of the head in the inventory. It is not the host's, as the host may have a worker too.
+HEAD_NAME = "ray-head"
+# Variables that no role documents: they are for the connection plugin srun, or for people.
 SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 
 
 def host_name(node: str) -> str:
-    """The name of a node in the inventory: those of Slurm may have capitals, dots and underscores."""
+    """The name in the inventory for a node of Slurm, whose own name may have capitals, dots and underscores."""
     return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")
 
 
@@ -32,14 +32,15 @@ class InventoryHost:
 
 
 def inventory_hosts(allocation: Allocation) -> list[InventoryHost]:
+    """The head on the first host, and a worker on each host for workers. Raises SlurmError if two names collide."""
     if not allocation.hosts:
         return []
-    head = InventoryHost(HEAD, "head", _variables(allocation, allocation.hosts[0]))
+    head = InventoryHost(HEAD_NAME, "head", _variables(allocation, allocation.hosts[0]))
     names: dict[str, str] = {}
     hosts = [head]
     for host in allocation.workers:
         name = host_name(host.name)
-        if names.setdefault(name, host.name) != host.name or name == HEAD:
+        if names.setdefault(name, host.name) != host.name or name == HEAD_NAME:
             raise SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
         size = {"ray_node_gpus": host.gpus, "ray_node_cpus": host.cpus, "slurm_memory_mib": host.memory_mib}
         present = {key: value for key, value in size.items() if value}
@@ -53,7 +54,7 @@ def _variables(allocation: Allocation, host: AllocatedHost) -> dict[str, Any]:
 
 
 def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
-    """The variables of the group ray. uid: of the job's user."""
+    """The variables of the group `ray`. uid: of the job's user."""
     ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
     return {
         "slurm_job_id": allocation.job_id,
