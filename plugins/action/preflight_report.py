@@ -26,7 +26,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     preflight_result,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import NODE_ROLES, play_variables
 
 
 def hardware_rows(result: Judgement) -> tuple[list[str], list[list[str]]]:
@@ -54,7 +54,7 @@ class ActionModule(Action):
         hostvars, groups = variables["hostvars"], variables["groups"]
         if arguments["state"] == "planned":
             # Validated here once: Ansible's own validation of a role is a task on each machine.
-            typed, problems = play_variables(variables, self._templar, (*OF_NODES, "preflight"))
+            typed, problems = play_variables(variables, self._templar, (*NODE_ROLES, "preflight"))
             plan = {} if problems else preflight_plan(groups, hostvars, arguments["hosts"], typed)
             return {**print_report("Variables", findings=problems), **plan}
         try:

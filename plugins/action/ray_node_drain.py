@@ -23,7 +23,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, sentence_width
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, text_width
 
 display = Display()
 # How long one call waits: after Ctrl-C, it goes on for so long on the head.
@@ -33,7 +33,7 @@ LIMIT_SECONDS = 300.0
 
 
 def show_line(text: str) -> None:
-    display.display(sentence(printable(text, lines=False), sentence_width()))
+    display.display(sentence(printable(text, lines=False), text_width()))
 
 
 class ActionModule(NodeAction):

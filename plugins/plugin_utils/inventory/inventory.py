@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The groups of an inventory, and on which machine each of its nodes is: several nodes may share a machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ...module_utils.cluster.process_host import is_reachable
 from .nodes import CONTAINER, PROCESS
 
-# Ansible's own: the variables of every host, and the hosts of every group.
+# As Ansible has them: the variables of a host, those of all hosts, and the hosts of all groups.
 Variables = Mapping[str, Any]
 HostVars = Mapping[str, Variables]
 Groups = Mapping[str, "list[str]"]
@@ -18,7 +18,7 @@ Groups = Mapping[str, "list[str]"]
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
-# Connections that pass on all that a host answers, and the one that does not.
+# The value of ansible_connection for the controller itself.
 LOCAL = "local"
 
 
@@ -31,13 +31,13 @@ def on_host_network(variables: Variables) -> bool:
 
 
 def machine_name(node: str, variables: Variables) -> str:
-    """The name by which people know a node's machine: of several nodes, that of the first."""
+    """The name of a node's machine for people. If its nodes have several names for it, people know the first node's."""
     local = "localhost" if variables.get("ansible_connection") == LOCAL else node
     return node if runtime_of(variables) == PROCESS else str(variables.get("ray_node_machine") or local)
 
 
 def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
-    """The key of a node's machine, which its nodes share. A process has its host for itself."""
+    """A key that the nodes of one machine share. A process has its host for itself."""
     name = machine_name(node, variables)
     if variables.get("ray_node_machine") or name != node or runtime_of(variables) == PROCESS:
         return (name,)
@@ -46,9 +46,9 @@ def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
 
 
 def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The nodes of each machine, by the one that represents it: what belongs to the machine is done there.
+    """The nodes of each machine, by the host that represents it, on which tasks for the machine run.
 
-    reached: the hosts of the run. The first node among them represents a machine; without any, the first node.
+    reached: the hosts of the run. The first node among them represents its machine; without any, the first node.
     """
     machines: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
@@ -58,11 +58,11 @@ def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] =
 
 
 def address_of(variables: Variables) -> str:
-    """Where other nodes reach one that uses the network of its machine, as far as the inventory says; or ""."""
+    """Where other nodes reach a node on its machine's network; "" if the inventory does not say it."""
     host = str(variables.get("ansible_host") or "")
     return str(variables.get("ray_node_address") or (host if is_reachable(host) else ""))
 
 
 def cluster_nodes(groups: Groups) -> list[str]:
-    """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
+    """The heads and workers, also those that are missing in the group of all nodes by mistake."""
     return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""Plans a Ray node from its variables in the inventory and its probed machine: image, GPUs, CPUs, user and ports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ...module_utils.privileges import UNPRIVILEGED
 
 HEAD = "head"
 WORKER = "worker"
-# How a node runs: ray_node_runtime.
+# The values of ray_node_runtime: how a node runs.
 CONTAINER = "container"
 PROCESS = "process"
 CPU = "cpu"
 CUDA = "cuda"
 ROCM = "rocm"
-# A job's driver requests one of these, which forces it onto a worker; a worker has enough for any number of drivers.
+# A job's driver requests one unit, so that Ray places it on a worker. A worker has enough for all drivers.
 WORKER_RESOURCES = {"worker_node": 100}
-# SFT requests 10 CPUs per process and PPO 3, whatever they need; logical GPUs come with enough logical CPUs for that
-# and for drivers, or a job that fits the GPUs would wait for CPUs for ever.
+# SFT requests 10 CPUs per process and PPO 3. Logical GPUs come with enough logical CPUs for these and for drivers, or a
+# job that fits the GPUs would wait for CPUs for ever.
 LOGICAL_CPUS_PER_GPU = 12
 
 
@@ -35,16 +35,15 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """The variables of one node, by their names, and what follows from all machines.
-
-    accelerator: resolved, never "auto".
-    derived_env: the variables of NCCL and gloo; ray_node_env overrides them.
-    """
+    """The variables of one node, by their names in the roles' argument specs, and what follows from all machines."""
 
     name: str
     role: str
+    # Its name for people.
     machine: str
+    # The kind, never "auto".
     accelerator: str
+    # Where other nodes reach this one and the head: an IP address, or a name in a container network.
     address: str
     head_address: str
     cluster_name: str
@@ -70,51 +69,52 @@ class Settings:
     cluster_engine: str = DOCKER
     ray_node_runtime: str = CONTAINER
     ray_node_python: str = ""
+    # The variables of NCCL and gloo; ray_node_env overrides them.
     derived_env: Mapping[str, str] = field(default_factory=dict)
-    # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
+    # The hash of what the image is to be built from; "" if the inventory does not build it.
     image_inputs: str = ""
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One Ray node, with all decisions taken.
-
-    image, image_id: empty without a container. image_id: also when the machine lacks the image.
-    gpu_ids: the GPUs of the machine that the node gets; None when its GPUs are logical.
-    rdma: whether it gets the devices of RDMA.
-    """
+    """One Ray node, with all decisions taken."""
 
     name: str
     role: str
     accelerator: str
+    # "" for a process.
     image: str
+    # "" also if the machine lacks the image, or has it from other inputs.
     image_id: str
+    # None if Ray counts the CPUs of the machine itself.
     cpus: int | None
     gpus: int
+    # The machine's GPUs that the node gets; None if its GPUs are logical.
     gpu_ids: tuple[int, ...] | None
+    # As uid:gid.
     user: str
     ports: PortPlan
+    # Whether the container gets the RDMA devices of the machine.
     rdma: bool
     settings: Settings = field(repr=False)
-    # Whether the machine has the image from other inputs: image_id is empty.
+    # Whether the machine has the image, but built from other inputs.
     outdated: bool = False
-    # Of ROCm, on the machine.
+    # The ROCm devices of the machine, if the node gets any of its GPUs.
     amd_devices: tuple[DeviceFile, ...] = ()
-    # The engine of its machine.
     engine: Engine | None = field(default=None, repr=False)
-    # The host of a node without a container.
+    # The host of a node that is a process; None for a container.
     host: ProcessHost | None = field(default=None, repr=False)
 
 
-def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
-    """Split the GPUs of a machine evenly among its workers, in the order of the inventory."""
+def gpu_share(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
+    """The GPUs of one worker, as all GPUs of the machine are split evenly among its workers."""
     share = machine_gpus // len(siblings)
     first = siblings.index(name) * share
     return tuple(range(first, first + share))
 
 
 def accelerator_of(setting: str, machines: Sequence[Machine]) -> str:
-    """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers.
+    """The kind of accelerator. "auto" becomes one kind for the whole cluster, also for its head, which has no GPUs.
 
     machines: those with workers.
     """
@@ -126,7 +126,7 @@ def accelerator_of(setting: str, machines: Sequence[Machine]) -> str:
 
 
 def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> NodePlan:
-    """Plan one node.
+    """Plan one node. Raises PlanError.
 
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
@@ -149,7 +149,7 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
     if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
         raise PlanError(f"{settings.name}: {problem}")
-    # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
+    # Ray never runs as root: if Ansible does, the node gets a user that no person of the machine has.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
     reference = settings.cluster_images.get(accelerator, "")
     image = machine.images.get(reference)
@@ -174,14 +174,14 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     )
     if settings.ray_node_runtime != PROCESS:
         return plan
-    # No image, Ansible's own user, and the devices that its host has.
+    # A process has no image and no devices of its own, and runs as Ansible's user.
     user = f"{machine.uid}:{machine.gid}"
     return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 
 
 def _assigned_gpus(settings: Settings, total: int, siblings: Sequence[str]) -> tuple[int, ...]:
-    """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
-    share = gpus_of_node(settings.name, siblings, total)
+    """The GPUs of a worker: its share, or fewer if ray_node_gpus is less. Raises PlanError."""
+    share = gpu_share(settings.name, siblings, total)
     gpu_ids = share if settings.ray_node_gpus is None else share[: settings.ray_node_gpus]
     if not gpu_ids or (settings.ray_node_gpus or 0) > len(gpu_ids):
         requested = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
@@ -193,6 +193,7 @@ def _assigned_gpus(settings: Settings, total: int, siblings: Sequence[str]) -> t
 
 
 def expected_node(plan: NodePlan) -> ExpectedNode:
+    """What Ray has to report of a node."""
     return ExpectedNode(
         name=plan.name,
         head=plan.role == HEAD,

@@ -12,7 +12,7 @@ from ...module_utils.argus.ray import departures
 from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
-from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
+from .actions import AS_PLANNED_REASON, ActionKind, PlannedNode, plan_node_action
 from .process import sessions_directory
 from .unlisted import ODD_NAME_REMEDY, drain_command, is_plain
 
@@ -93,7 +93,7 @@ class Planner:
             if machine.probe is None or machine.problem:
                 raise PlanError(f"its machine {machine.name}: {machine.problem}")
             siblings = [node for node in machine.nodes if node in self.workers]
-            return planned_node(self._settings(name, machine), machine.probe, siblings, host)
+            return plan_node_action(self._settings(name, machine), machine.probe, siblings, host)
         except PlanError as error:
             absent = str(error).removeprefix(f"{name}: ")
             return PlannedNode(ExpectedNode(name, head=name in self.heads, absent=absent), host)
@@ -147,7 +147,7 @@ def change_rows(
 
     A node that is no longer in the inventory has a row, but no action: jobs may still run on it.
     """
-    rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED]
+    rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED_REASON]
     for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
         # The names of processes are those of directories, which jobs can create.
         remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME_REMEDY

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""The arguments of community.docker.docker_container for a node, which also start it with Podman (`podman.py`)."""
 
 from __future__ import annotations
 
@@ -27,24 +27,20 @@ from .ray_start import (
     compared_environment,
     derived_environment,
     ray_environment,
-    specification,
+    specification_hash,
     start_command,
 )
 
-# On the PATH of every image.
+# Where a container has the command `argus`; the directory is on the PATH of every image.
 COMMAND_PATH = "/usr/local/bin/argus"
-# The registry of jobs inside the head, where the steward runs.
+# Where the head's container has the registry of jobs, which the steward reads.
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
-# The limit of processes and threads of a node. Ray starts a process for each CPU, with 30 to 200 threads.
+# The limits of processes and threads of a container. Ray starts a process for each CPU, with 30 to 200 threads.
 MIN_PIDS_LIMIT, PIDS_PER_CPU = 32768, 256
 
 
-def token_file(state_dir: str, cluster: str) -> str:
-    return f"{state_dir}/{cluster}/{TOKEN}"
-
-
-def hardening(plan: NodePlan) -> dict[str, Any]:
-    """Return the arguments that limit what the processes of a node can do to its machine."""
+def hardening_arguments(plan: NodePlan) -> dict[str, Any]:
+    """The arguments that limit what the processes of a node can do to its machine."""
     settings = plan.settings
     limits = ["core:0:0"]
     arguments: dict[str, Any] = {
@@ -54,7 +50,7 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108
-        # The image's own may be out of reach for the user, or read-only.
+        # The user may not reach the image's own working directory, or it is read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
     devices = list(settings.ray_node_devices)
@@ -63,7 +59,7 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         devices.append(f"{INFINIBAND}:{INFINIBAND}")
     groups = list(settings.ray_node_groups)
     if plan.amd_devices:
-        # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
+        # A program opens all render nodes to count its GPUs; the environment has the node's share of them.
         devices += [f"{path}:{path}" for path in (KFD, DRI)]
         groups += groups_of(plan.amd_devices)
     if devices:
@@ -72,18 +68,19 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         limits.append(UNLIMITED_MEMLOCK)
     if groups:
         arguments["groups"] = list(dict.fromkeys(groups))
-    # A limit of the settings replaces the one of the same name.
+    # A limit of ray_node_ulimits replaces the one of the same name.
     by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ray_node_ulimits]}
     return {**arguments, "ulimits": list(by_name.values())}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
+    """All arguments for the container of a node, with labels for later comparisons. Raises PlanError."""
     settings = plan.settings
     state = f"{settings.cluster_state_dir}/{settings.cluster_name}"
     mounts: list[dict[str, Any]] = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
         {"type": "bind", "source": f"{state}/{TOKEN}", "target": TOKEN_PATH, "read_only": True},
-        # A directory: a new version of the program needs no new container.
+        # The directory is mounted, not a file, so that a new version of the program needs no new container.
         {"type": "bind", "source": f"{state}/{PROGRAM}", "target": PROGRAM_PATH, "read_only": True},
         {"type": "bind", "source": f"{state}/{PROGRAM}/{COMMAND}", "target": COMMAND_PATH, "read_only": True},
     ]
@@ -92,7 +89,7 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         if settings.cluster_head_storage == ROCKSDB:
             mounts.append({"type": "bind", "source": f"{state}/{TABLES}", "target": TABLES_PATH})
     arguments: dict[str, Any] = {
-        **hardening(plan),
+        **hardening_arguments(plan),
         "name": plan.name,
         "image": plan.image,
         "command": start_command(plan),
@@ -119,9 +116,9 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
             raise PlanError(f"{problem}; put the value into a file on the shared root, and its path into the variable")
         arguments = for_podman(arguments, plan.engine)
     compared = compared_environment(plan, arguments["env"])
-    arguments["labels"][SPECIFICATION_LABEL] = specification({**arguments, "env": compared})
+    arguments["labels"][SPECIFICATION_LABEL] = specification_hash({**arguments, "env": compared})
     if derived_environment(plan):
         arguments["labels"][DERIVED_LABEL] = json.dumps(derived_environment(plan), sort_keys=True)
-    # Not part of the specification: a container without it is no other container.
+    # Not part of the hash: a container without this label, from an earlier release, is kept.
     arguments["labels"][SETTINGS_LABEL] = settings_label(plan)
     return arguments

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""X"""
+"""How Ray is started on a node: the command line and the environment, for containers and processes alike.
+
+The hash of all of them shows later whether a running node still is as planned.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +19,30 @@ from ...module_utils.cluster.ports import DASHBOARD_PORT
 from ...module_utils.cluster.state import CURRENT, PROGRAM_PATH, ROCKSDB
 from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan
 
-# The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
+# The path of the token in a container. The environment has this path, so that `docker inspect` does not show the token.
 TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
-# The tables of Ray's head.
+# The directory of the head's GCS tables in its container.
 TABLES_PATH = "/var/lib/argus-verl/tables"
-# How long workers and their jobs wait for a head that is gone.
+# How long workers and their jobs wait for a head that is gone and will restore its tables.
 HEAD_PATIENCE_SECONDS = 600
-# Ray's label from which a job learns the kind of accelerator.
+# The label of a Ray node that tells jobs the kind of its accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
 
 
 def api_port(plan: NodePlan) -> int:
-    """The port of the dashboard and the Jobs API, as the head itself reaches it."""
+    """The port at which the head itself reaches its dashboard and Jobs API."""
     return plan.settings.cluster_dashboard_port if plan.settings.cluster_network == "host" else DASHBOARD_PORT
 
 
-# Beside Ray's head, the steward of the cluster looks after the jobs. It ends for a new version, and with the node.
-WITH_STEWARD = (
+# Runs the steward beside Ray's head, and again when it ends, as it does for a new version of the program.
+HEAD_SCRIPT = (
     f'while :; do python3 -I "${{{PROGRAM_DIRECTORY}:-{PROGRAM_PATH}}}/{CURRENT}" steward; sleep 1; done & exec "$@"'
 )
 
 
 def start_command(plan: NodePlan) -> list[str]:
-    steward = ["sh", "-c", WITH_STEWARD, "head"] if plan.role == HEAD else []
+    """The command of a node's container or process."""
+    steward = ["sh", "-c", HEAD_SCRIPT, "head"] if plan.role == HEAD else []
     return [*steward, *ray_start_arguments(plan)]
 
 
@@ -73,37 +77,36 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
     return arguments
 
 
-# The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
-IN_CONTAINER = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
+# getpass and caches need a name and a writable home, and the image's passwd may have no entry for the user.
+CONTAINER_VARIABLES = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
 
 
 def ray_environment(
     plan: NodePlan,
     token_path: str = TOKEN_PATH,
     tables_path: str = TABLES_PATH,
-    local: Mapping[str, str] = IN_CONTAINER,
+    local_variables: Mapping[str, str] = CONTAINER_VARIABLES,
 ) -> dict[str, str]:
-    """Return the environment of every process of the node, jobs included.
+    """The environment of every process of the node, jobs included.
 
-    local: the variables that depend on where the node runs.
+    local_variables: those that depend on where the node runs.
     """
     settings = plan.settings
-    # Tells Ray the node's share of its machine's GPUs, where its devices do not.
-    shared = (
-        {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
-    )
+    # With ROCm, a node sees all GPUs of its machine: this tells Ray its share.
+    has_rocm_share = plan.accelerator == ROCM and plan.gpu_ids is not None
+    gpu_share = {VISIBLE: ",".join(map(str, plan.gpu_ids or ()))} if has_rocm_share else {}
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": token_path,
-        **local,
+        **local_variables,
         **plan.ports.environment(),
         **storage_environment(plan, tables_path),
         **(head_environment(plan) if plan.role == HEAD else {}),
         **settings.derived_env,
         **settings.ray_node_env,
-        **shared,
-        # The program of jobs knows the node by these.
+        **gpu_share,
+        # By these, the program `argus` knows the node.
         **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
     }
 
@@ -111,8 +114,7 @@ def ray_environment(
 def head_environment(plan: NodePlan) -> dict[str, str]:
     local = "http://127.0.0.1"
     return {
-        # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
-        # that long for a count.
+        # The seconds between the head's counts of resources in use, for which checks of a job wait; by default 5.
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         **departures.health_environment(),
         JOBS_API: f"{local}:{api_port(plan)}",
@@ -121,7 +123,7 @@ def head_environment(plan: NodePlan) -> dict[str, str]:
 
 
 def storage_environment(plan: NodePlan, tables_path: str) -> dict[str, str]:
-    """With tables that outlive the head: where they are, and for workers how long they wait for it."""
+    """If the GCS tables outlive the head: their path for the head, and how long workers wait for the head."""
     if plan.settings.cluster_head_storage != ROCKSDB:
         return {}
     if plan.role == HEAD:
@@ -130,20 +132,17 @@ def storage_environment(plan: NodePlan, tables_path: str) -> dict[str, str]:
 
 
 def derived_environment(plan: NodePlan) -> dict[str, str]:
-    """Return the derived variables that the inventory does not set."""
+    """The variables derived from all machines, without those that the inventory sets."""
     settings = plan.settings
     return {name: value for name, value in settings.derived_env.items() if name not in settings.ray_node_env}
 
 
 def compared_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that is compared with that of a running node.
-
-    Without the variables derived from all machines: a cable that breaks elsewhere must not restart this node.
-    """
+    """An environment without the derived variables: a cable that breaks elsewhere must not restart this node."""
     derived = derived_environment(plan)
     return {name: value for name, value in environment.items() if name not in derived}
 
 
-def specification(arguments: Mapping[str, Any]) -> str:
-    """Return a hash of every argument; a container with another hash has to be created again."""
+def specification_hash(arguments: Mapping[str, Any]) -> str:
+    """The hash of all arguments. A running container or process with another hash has to be created again."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
