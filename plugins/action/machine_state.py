@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.machine_state`: send the program with the module.
+"""`argus.verl.machine_state`: run the module on the machine, after copying the program `argus` there.
 
 Documented in plugins/modules/machine_state.py.
 """
@@ -13,8 +13,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import 
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs the module on the machine."""
-
     _supports_check_mode = True
     TRANSFERS_FILES = True
 

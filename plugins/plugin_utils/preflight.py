@@ -142,12 +142,7 @@ def preflight_result(
         probed_hosts(machines),
         arguments["tier"],
         arguments["accept"],
-        [
-            *about_machines,
-            *trial_findings(trials),
-            *all_reduce_findings(collective),
-            *findings,
-        ],
+        [*about_machines, *trial_findings(trials), *all_reduce_findings(collective), *findings],
         all_reduce_lines(collective),
         [inventory.machine_name(node, hostvars[node]) for node in inventory.cluster_nodes(groups)],
     )

@@ -106,9 +106,7 @@ def still_used_findings(
         return []
     listed = ", ".join(jobs)
     if allowed:
-        return [
-            Finding(node, f"its removal ends {listed}", "jobs with retries left go on on other workers", WARNING),
-        ]
+        return [Finding(node, f"its removal ends {listed}", "jobs with retries left go on on other workers", WARNING)]
     if would_wait is not None:
         problem = f"would get no new work, and wait up to {would_wait:.0f} s for {listed} before it is removed"
         return [Finding(node, problem, "to end them instead: -e allow_disruption=true", WARNING)]

@@ -52,11 +52,7 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
         # With the host's network the loopback is that of the machine. In a network of its own the container has to
         # listen on all addresses: the engine publishes the port on the machine's loopback.
         listen = "127.0.0.1" if plan.settings.cluster_network == "host" else "0.0.0.0"  # noqa: S104
-        arguments += [
-            "--head",
-            f"--dashboard-host={listen}",
-            f"--dashboard-port={api_port(plan)}",
-        ]
+        arguments += ["--head", f"--dashboard-host={listen}", f"--dashboard-port={api_port(plan)}"]
     else:
         arguments += [
             f"--address={plan.settings.head_address}:{plan.ports.base}",
