@@ -31,7 +31,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import 
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import not_removed_findings
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import not_removed_findings
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import RESULT, derived_environments
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
     Presence,
@@ -101,10 +101,7 @@ def preparation_problem(variables: Variables) -> str:
 
 
 def shortage_or_rotation_findings(plan: ClusterPlan, planner: Planner, remedy: str) -> list[Finding]:
-    """Errors if too few nodes can take part, or else if the token is rotated, but not on all nodes.
-
-    remedy: for nodes that cannot take part.
-    """
+    """Errors if too few nodes can take part, or else if the token is rotated, but not on all nodes."""
     values = planner.variables[planner.heads[0]]
     nodes = plan.nodes.items()
     presence = Presence(

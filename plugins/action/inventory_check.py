@@ -15,11 +15,11 @@ from ansible import constants
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors
 from ansible_collections.argus.verl.plugins.modules.inventory_check import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory, validation
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.role_options import public_variables
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.inventory_hosts import SLURM_INVENTORY_VARIABLES
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import SLURM_INVENTORY_VARIABLES
 
 
 def inventory_findings(
@@ -34,11 +34,11 @@ def inventory_findings(
     play_hosts: the hosts that remain. works_on_groups: the groups of which the playbook needs at least one host.
     """
     if not any(groups.values()):
-        return validation.no_hosts_findings(list(inventory_sources))
-    findings = validation.validate(hostvars, groups, {*public_variables(), *SLURM_INVENTORY_VARIABLES})
+        return inventory.no_hosts_findings(list(inventory_sources))
+    findings = inventory.validate(hostvars, groups, {*public_variables(), *SLURM_INVENTORY_VARIABLES})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
-    findings += validation.limit_findings(play_hosts, works_on_groups, groups)
-    findings += validation.source_findings(inventory_sources)
+    findings += inventory.limit_findings(play_hosts, works_on_groups, groups)
+    findings += inventory.source_findings(inventory_sources)
     if constants.INJECT_FACTS_AS_VARS:
         text = "inject_facts_as_vars is true: a job could pose as a module and set variables on all hosts"
         remedy = "set inject_facts_as_vars = false in [defaults] of ansible.cfg; ANSIBLE_INJECT_FACT_VARS sets it too"
@@ -56,7 +56,7 @@ class ActionModule(Action):
         findings = inventory_findings(hostvars, groups, play_hosts, arguments["works_on"], inventory_sources)
         text = []
         if arguments["show_summary"] and not errors(findings):
-            text = [validation.summary(hostvars, groups, public_variables()["cluster_name"])]
+            text = [inventory.summary(hostvars, groups, public_variables()["cluster_name"])]
         result = print_report("Inventory" if findings else None, findings=findings, text=text)
         # playbooks/validate.yml sets ansible_python_interpreter for these nodes.
         names = [] if errors(findings) else nodes_without_interpreter(hostvars, groups)

@@ -19,8 +19,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, group_findings
 from ansible_collections.argus.verl.plugins.modules.preflight_report import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
-from ansible_collections.argus.verl.plugins.plugin_utils.images import BuildError, image_builds
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
+    BuildError,
+    image_builds,
     missing_image_findings,
     preflight_plan,
     preflight_result,

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.presence.cluster_report
     Scope,
     cluster_report,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.run_results import RunResults
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import RunResults
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report

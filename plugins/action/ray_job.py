@@ -29,17 +29,21 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
-from ansible_collections.argus.verl.plugins.plugin_utils.extra_variables import extra_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import edited_file_warnings
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
-from ansible_collections.argus.verl.plugins.plugin_utils.job_following import NewWarnings, announcement, poll_job
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import invalid_id_message, job_commands
-from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import load_jobspec
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import unlisted_worker_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.playbook_command import playbook_command
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
+    NewWarnings,
+    announcement,
+    invalid_id_message,
+    job_commands,
+    playbook_command,
+    poll_job,
+)
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import unlisted_worker_notes
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError, unreachable_text
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
-from ansible_collections.argus.verl.plugins.plugin_utils.user_code import edited_file_warnings
 
 display = Display()
 # Polling costs CPU on the head, and takes up to 2 s on a slow machine. The progress has to appear every 10 s.
@@ -174,10 +178,8 @@ class ActionModule(NodeAction):
         facts = result.get("facts") or {}
         # The head does not know the inventory.
         if facts.get("workers"):
-            facts["notes"] = [
-                *facts.get("notes", []),
-                *unlisted_worker_notes(facts["workers"], variables["groups"][NODES]),
-            ]
+            about_unlisted = unlisted_worker_notes(facts["workers"], variables["groups"][NODES])
+            facts["notes"] = [*facts.get("notes", []), *about_unlisted]
         if not arguments["wait"] or check:
             return result
         for note in facts.get("notes", []):

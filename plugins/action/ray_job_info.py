@@ -20,8 +20,13 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress imp
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
-from ansible_collections.argus.verl.plugins.plugin_utils.job_following import NewWarnings, announcement, poll_job
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import NO_ID_MESSAGE, status_report
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
+    NO_ID_MESSAGE,
+    NewWarnings,
+    announcement,
+    poll_job,
+    status_report,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line

@@ -16,9 +16,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 from ansible_collections.argus.verl.plugins.modules.slurm_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import batch_script, commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.scontrol import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
 
 display = Display()
 # The first pause between looks at a job that waits, and the longest: Slurm's controller serves a whole site.
@@ -36,13 +35,13 @@ ENDED_STATES = (
 LIST_FIELDS = ("head", "options", "setup", "srun_options", "prefix")
 
 
-def request_of(name: str, values: dict[str, Any]) -> batch_script.AllocationRequest:
+def request_of(name: str, values: dict[str, Any]) -> commands.AllocationRequest:
     """The request of a task. Its values become typed, as -e passes text."""
     cpus = values.get("cpus")
     fields: dict[str, Any] = {key: str(value) for key, value in values.items() if value is not None}
     fields |= {key: tuple(map(str, values.get(key) or ())) for key in LIST_FIELDS}
     fields |= {"nodes": int(values.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
-    return batch_script.AllocationRequest(**{**fields, "job_name": name})
+    return commands.AllocationRequest(**{**fields, "job_name": name})
 
 
 class ActionModule(Action):
@@ -69,10 +68,10 @@ class ActionModule(Action):
         job_id = commands.find_job_id(name)
         result: Result = {"changed": job_id is None, "job_id": job_id or 0}
         if job_id is None:
-            findings = list(batch_script.request_findings(request))
+            findings = list(commands.request_findings(request))
             if findings:
                 return failure(f"Nothing was asked for.\n{findings_table(findings)}")
-            result["script"] = batch_script.batch_script(request)
+            result["script"] = commands.batch_script(request)
             result["diff"] = {"before": "", "after": result["script"], "after_header": "sbatch"}
         if self._task.check_mode:
             print_report("The batch script", text=result.get("script", "").splitlines())
@@ -89,10 +88,7 @@ class ActionModule(Action):
 
 
 def wait_until_running(read_job: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
-    """Wait until a job runs, and show what it waits for. Return why it will not run, or "" when it runs.
-
-    seconds: how long to wait; 0 without a limit.
-    """
+    """Wait until a job runs, without a limit if seconds is 0. Return why it will not run, or "" when it runs."""
     began = time.monotonic()
     shown = ""
     pause = FIRST_PAUSE_SECONDS

@@ -25,8 +25,10 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.dataset_upload import (
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import (
+    MAX_CODE_FILES,
     controller_patterns,
+    source_files,
     upload_of,
     with_hashes,
 )
@@ -34,7 +36,6 @@ from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import P
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
 from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingAction
-from ansible_collections.argus.verl.plugins.plugin_utils.user_code import MAX_CODE_FILES, source_files
 
 display = Display()
 HEADER = ("kind", "name", "status", "path")

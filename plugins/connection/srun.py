@@ -69,7 +69,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line
 from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
-from ansible_collections.argus.verl.plugins.plugin_utils import command_output, file_copy
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import step_environment
 
 Answer = tuple[int, bytes, bytes]
@@ -125,13 +125,13 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         if self.become and sudoable:
             raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._node}")
         code, stdout, stderr = self._run(cmd, in_data)
-        return code, command_output.without_keys_acted_on(stdout), stderr
+        return code, streams.without_keys_acted_on(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
         limit = int(self.get_option("limit"))
         if not shutil.which("srun"):
             raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
-        line = command_output.limited_command(shlex.join(self._argv(command)), limit)
+        line = streams.limited_command(shlex.join(self._argv(command)), limit)
         began = time.monotonic()
         environ = step_environment(os.environ)
         result = subprocess.run(
@@ -139,7 +139,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         )
         message = NOISE.sub(b"", result.stderr)
         problem = self._refusal(result.returncode, result.stdout, message)
-        if slow := command_output.limit_problem(result.returncode, result.stdout, limit, time.monotonic() - began):
+        if slow := streams.limit_problem(result.returncode, result.stdout, limit, time.monotonic() - began):
             problem = f"{self._node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)
@@ -148,17 +148,17 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the controller to the host."""
         super().put_file(in_path, out_path)
-        file_copy.put_file(partial(self._run_copy, out_path), in_path, out_path)
+        streams.put_file(partial(self._run_copy, out_path), in_path, out_path)
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the host to the controller."""
         super().fetch_file(in_path, out_path)
-        file_copy.fetch_file(partial(self._run_copy, in_path), in_path, out_path)
+        streams.fetch_file(partial(self._run_copy, in_path), in_path, out_path)
 
     def _run_copy(self, path: str, command: str, data: bytes | None) -> bytes:
         code, stdout, stderr = self._run(command, data)
         if code:
-            raise AnsibleError(file_copy.copy_error(self._node, path, stderr))
+            raise AnsibleError(streams.copy_error(self._node, path, stderr))
         return stdout
 
     def reset(self) -> None:

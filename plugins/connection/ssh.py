@@ -41,7 +41,7 @@ import time
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.connection.ssh import Connection as Ssh
-from ansible_collections.argus.verl.plugins.plugin_utils import command_output
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 
 
 class Connection(Ssh):  # type: ignore[misc]
@@ -50,8 +50,8 @@ class Connection(Ssh):  # type: ignore[misc]
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         limit, began = int(self.get_option("limit")), time.monotonic()
         shell = shlex.join(["/bin/sh", "-c", cmd])
-        line = command_output.limited_command(shell, limit, bool(self.become and sudoable))
+        line = streams.limited_command(shell, limit, bool(self.become and sudoable))
         code, stdout, stderr = super().exec_command(line, in_data=in_data, sudoable=sudoable)
-        if problem := command_output.limit_problem(code, stdout, limit, time.monotonic() - began):
+        if problem := streams.limit_problem(code, stdout, limit, time.monotonic() - began):
             raise AnsibleConnectionFailure(f"{self.host}: {problem}. Jobs run there: look for one that hinders it")
-        return code, command_output.without_keys_acted_on(stdout), stderr
+        return code, streams.without_keys_acted_on(stdout), stderr

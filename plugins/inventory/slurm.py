@@ -49,14 +49,8 @@ from typing import Any
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import Allocation
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.inventory_hosts import (
-    group_variables,
-    host_name,
-    inventory_hosts,
-)
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.scontrol import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation, commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import Allocation, SlurmError
 
 display = Display()
 
@@ -96,10 +90,10 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         return job
 
     def _add(self, job: Allocation) -> None:
-        for name, value in group_variables(job, os.getuid()).items():
+        for name, value in allocation.group_variables(job, os.getuid()).items():
             self.inventory.set_variable("ray", name, value)
         self.inventory.set_variable("ray", "ansible_connection", "argus.verl.srun")
-        for host in inventory_hosts(job):
+        for host in allocation.inventory_hosts(job):
             self.inventory.add_host(host.name, host.group)
             for name, value in host.variables.items():
                 self.inventory.set_variable(host.name, name, value)
@@ -107,5 +101,5 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             if node.leaving:
                 display.warning(
                     f"Slurm's node {node.name} is {node.leaving}. Its jobs go on; "
-                    f"drain.yml -e node={host_name(node.name)} takes it out of the cluster"
+                    f"drain.yml -e node={allocation.host_name(node.name)} takes it out of the cluster"
                 )

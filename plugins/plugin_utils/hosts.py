@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ansible import context
 from ansible.errors import AnsibleFilterError
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, validation
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES, Groups, HostVars
 
 
@@ -30,7 +30,7 @@ def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool =
     if groups["all"] or may_be_empty:
         return "all"
     if context.CLIARGS.get("subset"):
-        findings = validation.no_hosts_findings([str(source) for source in sources])
+        findings = inventory.no_hosts_findings([str(source) for source in sources])
         problems = [f"the inventory {finding.where} {finding.problem}: {finding.remedy}" for finding in findings]
         raise AnsibleFilterError("; ".join(problems))
     return "localhost"

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finds a JobSpec file on the controller by its path or name, and reads its YAML or JSON."""
+"""Finds a JobSpec file on the controller, reads its YAML or JSON, and what `-e 'set=["retries=2"]'` changes in it.
+
+Only extra variables of ansible-playbook count, so that no variable of the inventory changes a job.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible import context
+from ansible.parsing.splitter import parse_kv
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, one_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits import limit_findings
@@ -19,6 +26,11 @@ MAX_BYTES = 256 * 1024
 MAX_ERROR_CHARS = 300
 # What PyYAML raises for values that do not fit their tags, without the line.
 CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Has keys of a JobSpec, and trainer_overrides. Each -e set=… adds to those before it.
+SET_VARIABLE = "set"
+ID_VARIABLE = "submission_id"
+# `set` with a list or a mapping, which Ansible would end at its first blank.
+SET_STRUCTURE = re.compile(r"\s*set=(\s*[\[{].*)", re.DOTALL)
 
 
 class JobSpecError(Exception):
@@ -114,3 +126,36 @@ def parse_yaml(text: str) -> Any:
         raise JobSpecError("is nested too deep", "write it with less nesting") from error
     except CONSTRUCTION_ERRORS as error:
         raise JobSpecError(f"cannot be read: {error}", "correct the YAML") from error
+
+
+def extra_variables(loader: Any, of_new_job: bool) -> list[dict[str, Any]]:
+    """One mapping with the names of the other extra variables and no values, then one mapping for each value of `set`.
+
+    loader: Ansible's, which can decrypt files. of_new_job: whether the variable submission_id is the id of the job that
+    is submitted, and so a key of its JobSpec; else it is the id of the job that is submitted again.
+    """
+    options = [str(option) for option in context.CLIARGS.get("extra_vars") or ()]
+    variables = dict(load_extra_vars(loader))
+    set_values = []
+    for option in options:
+        if option.lstrip().startswith(f"{SET_VARIABLE}="):
+            match = SET_STRUCTURE.fullmatch(option)
+            set_values.append({SET_VARIABLE: parse_structure(match[1]) if match else parse_kv(option)[SET_VARIABLE]})
+    if SET_VARIABLE in variables and not set_values:
+        set_values = [{SET_VARIABLE: plain(variables[SET_VARIABLE])}]
+    job = variables.pop(ID_VARIABLE, None)
+    named = [{SET_VARIABLE: [f"{ID_VARIABLE}={job}"]}] if of_new_job and job else []
+    return [{str(name): None for name in variables if name != SET_VARIABLE}, *named, *set_values]
+
+
+def parse_structure(text: str) -> Any:
+    """The list or mapping in a YAML text; if the YAML is wrong, the text itself, which the program then reports."""
+    try:
+        return plain(yaml.safe_load(text))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return text
+
+
+def plain(value: Any) -> Any:
+    """A value without Ansible's additions, such as its origin; dates become text, as JSON has none."""
+    return json.loads(json.dumps(value, default=str))

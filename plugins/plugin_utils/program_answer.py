@@ -11,9 +11,8 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
-from ansible_collections.argus.verl.plugins.plugin_utils import command_output
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import engine_error
-from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node, engine_error
 
 # How Python, Ray and shells say that they could not start a process or a thread.
 NO_MORE_PROCESSES = "Resource temporarily unavailable"
@@ -59,7 +58,7 @@ def parse_answer(node: Node, verb: str, code: int, out: str, stderr: str) -> Ans
     try:
         content = json.loads(out)
         findings = [Finding(**finding) for finding in content["findings"]]
-        result = {name: value for name, value in content["result"].items() if not command_output.is_acted_on(name)}
+        result = {name: value for name, value in content["result"].items() if not streams.is_acted_on(name)}
         changed = content["changed"] is True
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         reason = one_line(stderr) or f"exit code {code}"

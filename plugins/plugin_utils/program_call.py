@@ -18,10 +18,9 @@ from typing import Any
 
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
-from ansible_collections.argus.verl.plugins.plugin_utils import command_output, file_copy
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, Result, failure
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import is_container_down
-from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node, is_container_down
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError, parse_answer
 from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import upload_program
 
@@ -96,8 +95,8 @@ class NodeAction(Action):
         self, command: str, stdin: bytes, seconds: float, output: OutputFile | None, attachment: str
     ) -> tuple[int, str, str]:
         """The exit code, the answer as JSON, and the standard error of the program."""
-        max_bytes = output.max_bytes + 1 if output else command_output.MAX_OUTPUT_BYTES
-        line = command_output.limited_command(command, int(seconds), max_bytes=max_bytes)
+        max_bytes = output.max_bytes + 1 if output else streams.MAX_OUTPUT_BYTES
+        line = streams.limited_command(command, int(seconds), max_bytes=max_bytes)
         if attachment:
             line = f"{{ cat; cat {shlex.quote(attachment)}; }} | ({line})"
         if not output:
@@ -126,7 +125,7 @@ class NodeAction(Action):
         try:
             answer = self.call_verb("fetch", request, seconds, output=output)
             if answer.accepted:
-                file_copy.fetch_file(partial(self.run_for_bytes, output.path), output.path, local, output.size)
+                streams.fetch_file(partial(self.run_for_bytes, output.path), output.path, local, output.size)
                 if Path(local).stat().st_size != output.size:
                     changed = f"another process has changed {output.path}; fetch again"
                     raise ProgramError(f"{self.node.location.machine}: {changed}")
@@ -154,7 +153,7 @@ class NodeAction(Action):
         command = become.build_become_command(command, connection._shell) if become else command
         code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))
         if code:
-            raise ProgramError(file_copy.copy_error(self.node.location.machine, path, stderr))
+            raise ProgramError(streams.copy_error(self.node.location.machine, path, stderr))
         return bytes(become.strip_become_success(stdout) if become else stdout)
 
     def verb_result(

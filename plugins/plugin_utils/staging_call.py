@@ -21,9 +21,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.lock impo
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import as_staging_errors
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tree import Opener, content_identity
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import Attachment
-
-from .program_answer import Answer, ProgramError
-from .program_call import TIMEOUT_SECONDS, NodeAction
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 
 display = Display()
 # The pause after a call without an answer, and how long a node may give none before the action gives up.

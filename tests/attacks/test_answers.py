@@ -18,7 +18,7 @@ from typing import Any
 
 import ansible
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils import command_output
+from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from system import REPO, playbook, said
 
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or "python3"
@@ -199,4 +199,4 @@ def test_every_key_that_ansible_reads_is_known() -> None:
     )
     keys = {name for file in files for pair in pattern.findall(file.read_text()) for name in pair if name}
     assert {"ansible_facts", "add_host", "warnings"} < keys
-    assert {key for key in keys - OF_THE_TASK if not command_output.is_acted_on(key)} == set()
+    assert {key for key in keys - OF_THE_TASK if not streams.is_acted_on(key)} == set()

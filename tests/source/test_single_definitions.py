@@ -46,7 +46,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
 
 def test_an_option_has_one_default(sources: dict[str, ast.Module]) -> None:
     """Checks of an inventory before its variables are typed compare a node with others, and give no default."""
-    checks = ("plugins/plugin_utils/inventory/validation.py", "plugins/plugin_utils/inventory/port_inventory.py")
+    checks = ("plugins/plugin_utils/inventory/inventory.py", "plugins/plugin_utils/inventory/port_inventory.py")
     further = [
         f"{file}:{call.lineno} {call.args[0].value}"
         for file, tree in sources.items()

@@ -43,10 +43,7 @@ def nodes_by_machine(variables: HostVars, groups: Groups, reached: Iterable[str]
 
 
 def machine_ranges(placed: MachineNodes, base: int, dashboard: int, host_network: bool) -> list[PortRange]:
-    """The ports of a machine that its nodes listen on. In a container network, that is the dashboard's alone.
-
-    base, dashboard: cluster_port_base and the head's port of the dashboard.
-    """
+    """The ports of a machine that its nodes listen on. In a container network, that is the dashboard's alone."""
     ranges = [PortRange(node, DASHBOARD_USE, dashboard, dashboard) for node in placed.heads]
     for node in [*placed.heads, *placed.workers] if host_network else ():
         ranges += PortPlan(base, node_number(node, node in placed.heads, True, placed.workers)).ranges(node)
@@ -80,9 +77,8 @@ def _too_many_workers(machine: str, workers: Sequence[str], base: int) -> Iterat
     last = base + (1 + len(workers)) * NODE_PORTS - 1
     if last > LAST_PORT:
         problem = f"its {len(workers)} workers would need ports up to {last} with cluster_port_base {base}"
-        remedy = (
-            f"set a base of at most {LAST_PORT + 1 - (1 + len(workers)) * NODE_PORTS}: each node has {NODE_PORTS} ports"
-        )
+        highest_base = LAST_PORT + 1 - (1 + len(workers)) * NODE_PORTS
+        remedy = f"set a base of at most {highest_base}: each node has {NODE_PORTS} ports"
         yield Finding(machine, problem, remedy)
 
 

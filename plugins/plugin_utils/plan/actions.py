@@ -20,11 +20,8 @@ from ...module_utils.cluster.engine import (
 )
 from ...module_utils.cluster.machine import Machine
 from ...module_utils.cluster.state import ROCKSDB
-from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, expected_node, plan_node
-from ..inventory.settings_label import changed_settings
-from .container import container_arguments
-from .podman import podman_run
-from .process import process_arguments
+from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
+from .container import container_arguments, podman_run, process_arguments
 
 AS_PLANNED_REASON = "runs as planned"
 # Other derived variables are not worth a restart: running jobs go on with the old ones.

@@ -13,8 +13,8 @@ from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
 from .actions import AS_PLANNED_REASON, ActionKind, PlannedNode, plan_node_action
-from .process import sessions_directory
-from .unlisted import ODD_NAME_REMEDY, drain_command, is_plain
+from .container import sessions_directory
+from .drain import ODD_NAME_REMEDY, drain_command, is_plain
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,38 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The arguments of community.docker.docker_container for a node, which also start it with Podman (`podman.py`)."""
+"""How a node is started: the arguments of docker_container, those of `podman run`, or the request of the verb `node`.
+
+Podman gets a command, as its socket would need a service for each user, and knows no CDI devices before Podman 5.4. The
+environment travels on standard input, as other users of a machine see command lines.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
+from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
+from ...module_utils.argus.common.node_process import MARK
+from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, groups_of
 from ...module_utils.cluster.engine import (
     CLUSTER_LABEL,
     DERIVED_LABEL,
     NODE_LABEL,
     PODMAN,
+    RESTART,
     ROLE_LABEL,
     SETTINGS_LABEL,
     SPECIFICATION_LABEL,
+    Engine,
 )
 from ...module_utils.cluster.ports import DASHBOARD_PORT
+from ...module_utils.cluster.process_host import ProcessHost, search_path
 from ...module_utils.cluster.state import COMMAND, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
-from ..inventory.nodes import HEAD, ROCM, NodePlan, PlanError
-from ..inventory.settings_label import settings_label
-from .podman import for_podman
+from ..inventory.nodes import HEAD, ROCM, NodePlan, PlanError, settings_label
 from .ray_start import (
     TABLES_PATH,
     TOKEN_PATH,
@@ -37,6 +49,38 @@ COMMAND_PATH = "/usr/local/bin/argus"
 REGISTRY_PATH = "/var/lib/argus-verl/jobs"
 # The limits of processes and threads of a container. Ray starts a process for each CPU, with 30 to 200 threads.
 MIN_PIDS_LIMIT, PIDS_PER_CPU = 32768, 256
+# By argument of docker_container, the option of podman with one value, and with a list. podman_run() has the others.
+TEXT_OPTIONS = MappingProxyType(
+    {
+        "name": "name",
+        "user": "user",
+        "working_dir": "workdir",
+        "pids_limit": "pids-limit",
+        "shm_size": "shm-size",
+        "network_mode": "network",
+        "userns_mode": "userns",
+        "hostname": "hostname",
+    }
+)
+LIST_OPTIONS = MappingProxyType(
+    {
+        "volumes": "volume",
+        "security_opts": "security-opt",
+        "cap_drop": "cap-drop",
+        "capabilities": "cap-add",
+        "devices": "device",
+        "groups": "group-add",
+        "published_ports": "publish",
+    }
+)
+# The user namespace of rootless Podman in which files of the user belong to the same user in the container.
+KEEP_ID = "keep-id"
+# SELinux must not give the shared root another label than its mount or its other users need.
+NO_SELINUX_LABEL = "label=disable"
+LOG_OPTIONS = ("--log-driver=k8s-file", "--log-opt=max-size=50m")
+# The most characters in the path of a Unix socket (sun_path), and those that Ray appends to the sessions directory.
+MAX_SOCKET_CHARS = 107
+RAY_SUFFIX_CHARS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
 
 
 def hardening_arguments(plan: NodePlan) -> dict[str, Any]:
@@ -122,3 +166,94 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
     # Not part of the hash: a container without this label, from an earlier release, is kept.
     arguments["labels"][SETTINGS_LABEL] = settings_label(plan)
     return arguments
+
+
+def for_podman(arguments: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
+    """The arguments with values for Podman, still by the names of docker_container."""
+    changed = {**arguments, "security_opts": [*arguments["security_opts"], NO_SELINUX_LABEL]}
+    requests = changed.pop("device_requests", [])
+    if gpus := [f"nvidia.com/gpu={number}" for request in requests for number in request["device_ids"]]:
+        changed["devices"] = [*changed.get("devices", []), *gpus]
+    if engine.rootless:
+        changed["userns_mode"] = KEEP_ID
+    if not engine.limits_pids:
+        # Podman would refuse to start a container with a limit that it cannot set.
+        changed.pop("pids_limit")
+    return changed
+
+
+def podman_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ansible.builtin.command that start a container: `argv` and `stdin`."""
+    argv = [PODMAN, "run", "--detach", "--pull=never", "--init", f"--restart={RESTART}", *LOG_OPTIONS]
+    argv += [f"--{option}={arguments[name]}" for name, option in TEXT_OPTIONS.items() if name in arguments]
+    argv += [f"--{option}={value}" for name, option in LIST_OPTIONS.items() for value in arguments.get(name, [])]
+    # NAME:SOFT:HARD or NAME:BOTH becomes NAME=SOFT:HARD or NAME=BOTH.
+    argv += [f"--ulimit={limit.replace(':', '=', 1)}" for limit in arguments["ulimits"]]
+    argv += [f"--network={network['name']}" for network in arguments.get("networks", [])]
+    argv += [f"--label={name}={value}" for name, value in arguments["labels"].items()]
+    argv += [f"--mount={','.join(_mount_parts(mount))}" for mount in arguments["mounts"]]
+    if arguments["read_only"]:
+        # Podman's own tmpfs would cover /tmp, which is a volume, and /run, which has the token.
+        argv += ["--read-only", "--read-only-tmpfs=false"]
+    argv += ["--env-file=/dev/stdin", arguments["image"], *arguments["command"]]
+    return {"argv": argv, "stdin": "".join(f"{name}={value}\n" for name, value in arguments["env"].items())}
+
+
+def _mount_parts(mount: Mapping[str, Any]) -> Iterator[str]:
+    yield from (f"type={mount['type']}", f"source={mount['source']}", f"target={mount['target']}")
+    if mount.get("read_only"):
+        yield "readonly"
+
+
+def sessions_directory(cluster: str, parent: str) -> str:
+    """The directory of Ray's sessions: short, and the same on all nodes of this cluster alone. Raises PlanError."""
+    path = f"{parent.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    longest = MAX_SOCKET_CHARS - RAY_SUFFIX_CHARS
+    if len(path) > longest:
+        raise PlanError(
+            f"RAY_TMPDIR {parent} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
+            f"{MAX_SOCKET_CHARS} characters; set a directory of at most {longest - len(path) + len(parent)}"
+        )
+    return path
+
+
+def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
+    """The environment of every process of the node, jobs and modules included: that of SSH is nearly empty.
+
+    user: the name of Ansible's user on the host.
+    """
+    local_variables = {
+        "PATH": search_path(plan.settings.ray_node_python),
+        "HOME": host.home,
+        "USER": user,
+        "LOGNAME": user,
+        "LANG": "C.UTF-8",
+    }
+    token = PurePosixPath(host.directory).parents[1] / TOKEN
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), local_variables)
+    # Ray's default, /tmp/ray, may have sessions of other users and other clusters.
+    sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
+    registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
+    process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    return {**environment, **registry, **process_variables}
+
+
+def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
+    """The request of the verb `node` that starts the process. Raises PlanError."""
+    environment = process_environment(plan, host, user)
+    arguments: dict[str, Any] = {
+        "directory": host.directory,
+        "working_directory": environment["RAY_TMPDIR"],
+        "command": start_command(plan),
+        "environment": environment,
+    }
+    derived = derived_environment(plan)
+    python = plan.settings.ray_node_python
+    return {
+        **arguments,
+        "specification": specification_hash(
+            {**arguments, "environment": compared_environment(plan, environment), "python": python}
+        ),
+        "settings": settings_label(plan),
+        "derived": json.dumps(derived, sort_keys=True) if derived else "",
+    }

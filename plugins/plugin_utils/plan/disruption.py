@@ -64,12 +64,7 @@ def disruption_findings(planned_nodes: Mapping[str, PlannedNode], jobs: ActiveJo
     is_down = any(text in jobs.problem for text in RAY_IS_DOWN_TEXTS)
     if is_down and jobs.unended is not None and not jobs.unended and not allowed:
         return [
-            replace(
-                finding,
-                problem=f"{finding.problem}; all archives are closed",
-                remedy=NO_REMEDY_NEEDED,
-                severity=WARNING,
-            )
+            Finding(finding.where, f"{finding.problem}; all archives are closed", NO_REMEDY_NEEDED, WARNING)
             for finding in findings
         ]
     return [replace(finding, severity=WARNING) for finding in findings] if allowed else findings

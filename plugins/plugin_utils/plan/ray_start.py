@@ -27,17 +27,17 @@ TABLES_PATH = "/var/lib/argus-verl/tables"
 HEAD_PATIENCE_SECONDS = 600
 # The label of a Ray node that tells jobs the kind of its accelerator.
 ACCELERATOR_LABEL = "argus.verl/accelerator"
+# Runs the steward beside Ray's head, and again when it ends, as it does for a new version of the program.
+HEAD_SCRIPT = (
+    f'while :; do python3 -I "${{{PROGRAM_DIRECTORY}:-{PROGRAM_PATH}}}/{CURRENT}" steward; sleep 1; done & exec "$@"'
+)
+# getpass and caches need a name and a writable home, and the image's passwd may have no entry for the user.
+CONTAINER_VARIABLES = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
 
 
 def api_port(plan: NodePlan) -> int:
     """The port at which the head itself reaches its dashboard and Jobs API."""
     return plan.settings.cluster_dashboard_port if plan.settings.cluster_network == "host" else DASHBOARD_PORT
-
-
-# Runs the steward beside Ray's head, and again when it ends, as it does for a new version of the program.
-HEAD_SCRIPT = (
-    f'while :; do python3 -I "${{{PROGRAM_DIRECTORY}:-{PROGRAM_PATH}}}/{CURRENT}" steward; sleep 1; done & exec "$@"'
-)
 
 
 def start_command(plan: NodePlan) -> list[str]:
@@ -71,10 +71,6 @@ def ray_start_arguments(plan: NodePlan) -> list[str]:
         "--disable-usage-stats",
     ]
     return arguments
-
-
-# getpass and caches need a name and a writable home, and the image's passwd may have no entry for the user.
-CONTAINER_VARIABLES = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
 
 
 def ray_environment(

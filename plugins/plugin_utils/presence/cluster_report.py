@@ -13,7 +13,7 @@ from ...module_utils.argus.ray.api import ALIVE, slowness
 from ...module_utils.argus.ray.departures import loss_sentences
 from ...module_utils.cluster.engine import DOCKER, PODMAN
 from ..plan.actions import ActionKind, PlannedNode
-from ..plan.unlisted import ODD_NAME_REMEDY, drain_command, is_plain
+from ..plan.drain import ODD_NAME_REMEDY, drain_command, is_plain
 from .presence import needed_workers_count
 
 # The last lines of a missing node's log. With more, several nodes would not fit on one screen.
@@ -79,6 +79,7 @@ def cluster_report(
         rows.append([row.name, row.state.value, *resources, *decided])
     columns = [*(["resources"] if whole else ["expected", "seen"]), *(["free", "jobs"] if use else [])]
     ready = whole or is_enough(cluster, scope)
+    fewer = ready and not whole
     outside = f", {len(scope.outside)} not in this run" if scope.outside else ""
     return {
         "title": f"Cluster {scope.name}: {len(rows) - len(cluster.missing)} of {len(rows)} nodes as expected{outside}",
@@ -88,11 +89,7 @@ def cluster_report(
             *slowness(cluster.slow),
             *([] if whole else _problem_lines(cluster, logs, scope.heads)),
             *_notes(cluster, scope),
-            *(
-                [f"Goes on with fewer workers: cluster_min_workers is {scope.min_workers}"]
-                if ready and not whole
-                else []
-            ),
+            *([f"Goes on with fewer workers: cluster_min_workers is {scope.min_workers}"] if fewer else []),
             *([f"Dashboard: {scope.dashboard}"] if ready else []),
         ],
         "failure_text": "" if ready else _failure_text(cluster, plans, logs),

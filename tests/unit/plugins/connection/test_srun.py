@@ -12,7 +12,7 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
 from ansible.playbook.play_context import PlayContext
 from ansible_collections.argus.verl.plugins.connection import srun
-from ansible_collections.argus.verl.plugins.plugin_utils.file_copy import READ_PART_BYTES, WRITE_PART_BYTES
+from ansible_collections.argus.verl.plugins.plugin_utils.streams import READ_PART_BYTES, WRITE_PART_BYTES
 
 NAME = "argus.verl.srun"
 # Shows its options and its environment in a file, and runs what a relay would pass on.

@@ -9,7 +9,7 @@ from ansible import context
 from ansible.parsing.dataloader import DataLoader
 from ansible.utils.context_objects import CLIArgs
 from ansible.utils.vars import load_extra_vars
-from ansible_collections.argus.verl.plugins.plugin_utils.extra_variables import extra_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables
 
 Variables = list[dict[str, Any]]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.plugin_utils.images import (
+from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     BuildError,
     image_builds,
     inputs_hash,

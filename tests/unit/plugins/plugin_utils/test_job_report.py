@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.plugin_utils import job_following
-from ansible_collections.argus.verl.plugins.plugin_utils.job_following import poll_job
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, status_report
+from ansible_collections.argus.verl.plugins.plugin_utils import job_report
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, poll_job, status_report
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 
 
@@ -92,7 +91,7 @@ def test_how_long_a_job_is_followed(
 ) -> None:
     seconds = [0.0]
     sleep = lambda pause: seconds.append(seconds[-1] + pause)  # noqa: E731
-    monkeypatch.setattr(job_following, "time", SimpleNamespace(monotonic=lambda: seconds[-1], sleep=sleep))
+    monkeypatch.setattr(job_report, "time", SimpleNamespace(monotonic=lambda: seconds[-1], sleep=sleep))
     calls: list[JobInfo | Exception] = []
 
     def ask() -> dict[str, Any]:

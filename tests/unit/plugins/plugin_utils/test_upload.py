@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.dataset_upload import (
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import (
     controller_patterns,
     upload_of,
     with_hashes,

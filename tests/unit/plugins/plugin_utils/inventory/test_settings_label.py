@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import SPECIFICATION_LABEL
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.settings_label import (
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
+    NodePlan,
     changed_settings,
     settings_label,
 )

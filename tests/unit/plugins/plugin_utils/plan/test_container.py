@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import SETTINGS_LABEL, SPECIFICATION_LABEL
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.settings_label import settings_label
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node, settings_label
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import REGISTRY_PATH, container_arguments
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.ray_start import (
     TOKEN_PATH,

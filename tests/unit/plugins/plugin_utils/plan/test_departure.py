@@ -7,10 +7,12 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import Departure, departure_findings, plan_departure
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.unlisted import (
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import (
     ODD_NAME_REMEDY,
+    Departure,
+    departure_findings,
     not_removed_findings,
+    plan_departure,
     unlisted_worker_notes,
 )
 from samples import HEALTHY, PROCESS_HOST, container

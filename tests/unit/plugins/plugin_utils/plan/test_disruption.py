@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.engine_errors import ContainerLocation, engine_error
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import ContainerLocation, engine_error
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
     DISRUPTION_REMEDY,
     NO_REMEDY_NEEDED,

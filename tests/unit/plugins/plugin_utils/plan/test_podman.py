@@ -15,8 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import plan_node_action
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.podman import podman_run
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, podman_run
 from samples import SETTINGS, WORKERS, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"

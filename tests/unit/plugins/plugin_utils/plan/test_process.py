@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import PlanError
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import Action, ActionKind, plan_node_action
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.process import process_arguments, sessions_directory
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import process_arguments, sessions_directory
 from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_settings
 
 STARTED = "1970-01-01T00:01:00+00:00"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, membership
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import PlannedNode
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.run_results import INSPECTED, LOG, STARTED, RunResults
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import INSPECTED, LOG, STARTED, RunResults
 from samples import planned
 
 NODES = ["ray-head", "worker-0", "worker-1"]

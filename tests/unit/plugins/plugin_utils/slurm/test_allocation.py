@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation, inventory_hosts, scontrol
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import (
     AllocatedHost,
     Allocation,
+    SlurmError,
     parse_allocation,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.scontrol import SlurmError
 
 RECORDED = Path(__file__).parent / "recorded"
 JOB, HET_JOB, PENDING, NODES = (
@@ -46,12 +46,12 @@ def test_a_running_job_has_hosts_with_what_it_has_of_them() -> None:
     # Without an IPv4 address, Slurm's own name. The administrator drains it.
     assert (one.hosts[1].address, one.hosts[1].leaving) == ("gpu-1", "ALLOCATED+DRAIN (bad disk)")
     assert parsed(JOB.replace("EndTime=1795358681", "EndTime=Unknown")).ends_at is None
-    hosts = inventory_hosts.inventory_hosts(one)
+    hosts = allocation.inventory_hosts(one)
     assert [f"{host.group} {host.name}" for host in hosts] == ["head ray-head", "workers gpu-0", "workers gpu-1"]
     assert hosts[0].variables == {"ansible_host": "10.0.0.2", "slurm_node": "gpu-0"}
     assert hosts[1].variables == {**hosts[0].variables, "ray_node_gpus": 2, "ray_node_cpus": 24}
     # Where Slurm counts it.
-    counted = inventory_hosts.inventory_hosts(parsed(JOB.replace(" Mem=0 ", " Mem=8000 ")))
+    counted = allocation.inventory_hosts(parsed(JOB.replace(" Mem=0 ", " Mem=8000 ")))
     assert counted[1].variables["slurm_memory_mib"] == 8000
 
 
@@ -66,7 +66,7 @@ def test_a_heterogeneous_job_has_its_head_on_the_first_component() -> None:
     assert parsed(HET_JOB.replace("EndTime=1795358505", "EndTime=1795358400", 1)).ends_at == 1795358400
     hosts = [
         (host.name, *map(host.variables.get, ("slurm_node", "slurm_component")))
-        for host in inventory_hosts.inventory_hosts(one)
+        for host in allocation.inventory_hosts(one)
     ]
     assert hosts == [("ray-head", "cpu-0", 0), ("gpu-0", "gpu-0", 1), ("gpu-1", "gpu-1", 1)]
 
@@ -75,7 +75,7 @@ def test_a_job_that_waits_has_no_hosts_but_a_reason() -> None:
     one = parsed(PENDING)
     assert (one.job_id, one.state, one.reason, one.hosts) == (3, "PENDING", "Resources", ())
     assert (one.starts_at, one.ends_at) == (1795358681, None)
-    assert inventory_hosts.inventory_hosts(one) == []
+    assert allocation.inventory_hosts(one) == []
     for nothing in ("", "No jobs in the system\n"):
         assert parse_allocation(nothing) is None
 
@@ -89,17 +89,17 @@ def test_states_of_nodes() -> None:
 
 
 def test_names_that_ray_nodes_cannot_have() -> None:
-    assert inventory_hosts.host_name("GPU_01.cluster") == "gpu-01-cluster"
+    assert allocation.host_name("GPU_01.cluster") == "gpu-01-cluster"
     one = parsed()
     twins = replace(one, hosts=(one.hosts[0], replace(one.hosts[1], name="gpu_0")))
     with pytest.raises(SlurmError, match="gpu_0"):
-        inventory_hosts.inventory_hosts(twins)
+        allocation.inventory_hosts(twins)
 
 
 def test_what_all_nodes_have_in_common() -> None:
     common = {"slurm_job_id": 2, "ray_node_runtime": "process", "cluster_state_dir": "/tmp/argus-verl-1002-2"}
-    assert inventory_hosts.group_variables(parsed(), 1002) == {**common, "cluster_ends_at": 1795358681}
-    assert inventory_hosts.group_variables(replace(parsed(), ends_at=None), 1002) == common
+    assert allocation.group_variables(parsed(), 1002) == {**common, "cluster_ends_at": 1795358681}
+    assert allocation.group_variables(replace(parsed(), ends_at=None), 1002) == common
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_of_several_jobs_with_one_name_one_counts(listed: str, job_id: int | Non
 
 
 def test_a_list_of_nodes_is_expanded() -> None:
-    assert scontrol.expand_nodelist("") == []
-    assert scontrol.expand_nodelist("gpu-[08-10,7],login") == ["gpu-08", "gpu-09", "gpu-10", "gpu-7", "login"]
-    assert scontrol.expand_nodelist("r[1-2]n[3,5]x,r9") == ["r1n3x", "r1n5x", "r2n3x", "r2n5x", "r9"]
+    assert allocation.expand_nodelist("") == []
+    assert allocation.expand_nodelist("gpu-[08-10,7],login") == ["gpu-08", "gpu-09", "gpu-10", "gpu-7", "login"]
+    assert allocation.expand_nodelist("r[1-2]n[3,5]x,r9") == ["r1n3x", "r1n5x", "r2n3x", "r2n5x", "r9"]
 
 
 HUGE = ("n[0-99999999]", "n[1-9][0-9999][0-9]", f"n[{'0-9999,' * 9}1]", "n[0-9999]," * 9 + "n", f"n[{'1' * 5000}]")
@@ -130,7 +130,7 @@ HUGE = ("n[0-99999999]", "n[1-9][0-9999][0-9]", f"n[{'0-9999,' * 9}1]", "n[0-999
 @pytest.mark.parametrize("listed", ["gpu-[0-", "gpu-]", "gpu-[a-b]", "gpu-[1-]", "gpu-[]", "gpu-[1]]", "n[٣]", *HUGE])
 def test_what_is_no_list_of_nodes_is_refused(listed: str) -> None:
     with pytest.raises(SlurmError):
-        scontrol.expand_nodelist(listed)
+        allocation.expand_nodelist(listed)
 
 
 def test_gpus_and_cpus_are_counted() -> None:
@@ -142,19 +142,19 @@ def test_gpus_and_cpus_are_counted() -> None:
         "gg:g0(CNT:1),shard:4": 0,
         "gg:g0(CNT:1),gpu:rtx2080:1(IDX:1)": 1,
     }
-    assert {text: scontrol.gpu_count(text) for text in gres} == gres
-    assert [scontrol.cpu_count(text) for text in ("", "0-3,8", "7", "all")] == [0, 5, 1, 0]
+    assert {text: allocation.gpu_count(text) for text in gres} == gres
+    assert [allocation.cpu_count(text) for text in ("", "0-3,8", "7", "all")] == [0, 5, 1, 0]
 
 
 def test_fields_of_records() -> None:
     """A value may have spaces, and the first of a key counts; each node has what its group has."""
-    record = next(scontrol.records_of(NEWER))
+    record = next(allocation.records_of(NEWER))
     assert [record[name] for name in ("JobName", "Comment", "Mem")] == ["a b", "its", "1024"]
-    nodes = scontrol.resources_by_node(NEWER)
+    nodes = allocation.resources_by_node(NEWER)
     shown = {name: [node[field] for field in ("CPU_IDs", "Mem")] for name, node in nodes.items()}
     assert shown == {"node-1": ["2-3", "1024"], "node-2": ["0,8-9", "2048"]}
-    assert scontrol.gpu_count(nodes["node-1"]["GRES"]) == 1
-    record = next(scontrol.records_of(PENDING))
+    assert allocation.gpu_count(nodes["node-1"]["GRES"]) == 1
+    record = next(allocation.records_of(PENDING))
     assert record["Account"] == "(null)"
-    values = [scontrol.field_value(record, name) for name in ("Account", "EndTime", "Absent", "Reason")]
+    values = [allocation.field_value(record, name) for name in ("Account", "EndTime", "Absent", "Reason")]
     assert values == ["", "", "", "Resources"]

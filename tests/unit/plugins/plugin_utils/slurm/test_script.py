@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.batch_script import (
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import (
     AllocationRequest,
     batch_script,
     request_findings,
