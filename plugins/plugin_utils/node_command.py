@@ -42,7 +42,7 @@ NOT_FOUND_TEXT = r"['\u2019]?: (?:(?:command )?not found|No such file)"
 
 @dataclass(frozen=True)
 class ContainerLocation:
-    """A container, its machine, and the program of the engine there. The fields are those of the messages below."""
+    """A container, its machine, and the program of the engine there. The fields are those of the messages above."""
 
     node: str
     machine: str
