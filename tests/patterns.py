@@ -14,7 +14,7 @@ from re import _constants as opcodes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.plugin_utils import program_call
+from ansible_collections.argus.verl.plugins.plugin_utils import node_command
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 
 from argus.jobspec import environment
@@ -36,7 +36,7 @@ IN_FUNCTIONS: dict[str, list[str]] = {
     # Forms of variables, of nodes and of Slurm.
     "pattern": ["[a-z0-9][a-z0-9_.-]{0,62}", "([0-9]{1,10}:[0-9]{1,10})?", *dict(commands.FIELD_PATTERNS.values())],
     "names": [names.pattern for names in environment.FORBIDDEN_NAMES.values()],
-    "f'{ENGINE_PREFIX}(?:{pattern})'": [f"{program_call.ENGINE_PREFIX}(?:x)"],
+    "f'{ENGINE_PREFIX}(?:{pattern})'": [f"{node_command.ENGINE_PREFIX}(?:x)"],
     r"f'worker-\\w+-(?:{ids})-\\d+\\.(?:out|err)|runtime_env_setup-(?:{ids})\\.log'": [
         r"worker-\w+-(?:01|02)-\d+\.(?:out|err)|runtime_env_setup-(?:01|02)\.log"
     ],

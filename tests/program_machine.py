@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node, NodeAction
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 
 from argus.archive.archive import Archive
 

@@ -26,15 +26,18 @@ def inventory_findings(
     hostvars: HostVars,
     groups: Groups,
     play_hosts: Sequence[str] = (),
-    target_groups: Sequence[str] = (),
+    works_on_groups: Sequence[str] = (),
     inventory_sources: Sequence[str] = (),
 ) -> list[Finding]:
-    """What is wrong with an inventory, and with the hosts that remain after --limit."""
+    """What is wrong with an inventory, and with the hosts that remain after --limit.
+
+    play_hosts: the hosts that remain. works_on_groups: the groups of which the playbook needs at least one host.
+    """
     if not any(groups.values()):
         return inventory.no_hosts_findings(list(inventory_sources))
     findings = inventory.validate(hostvars, groups, {*public_variables(), *SLURM_INVENTORY_VARIABLES})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
-    findings += inventory.limit_findings(play_hosts, target_groups, groups)
+    findings += inventory.limit_findings(play_hosts, works_on_groups, groups)
     findings += inventory.source_findings(inventory_sources)
     if constants.INJECT_FACTS_AS_VARS:
         text = "inject_facts_as_vars is true: a job could pose as a module and set variables on all hosts"
@@ -61,7 +64,7 @@ class ActionModule(Action):
 
 
 def nodes_without_interpreter(hostvars: HostVars, groups: Groups) -> list[str]:
-    """The nodes without a container that have no ansible_python_interpreter."""
+    """The nodes that are processes, not containers, and have no ansible_python_interpreter."""
     names = inventory.cluster_nodes(groups)
     process_nodes = [name for name in names if inventory.runtime_of(hostvars[name]) == nodes.PROCESS]
     return [node for node in process_nodes if not hostvars[node].get("ansible_python_interpreter")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.job_archive`: have the program pack an archive, or collect evidence into it.
+"""`argus.verl.job_archive`: fetch the archive of a job from the head, or collect evidence into it there.
 
 Documented in plugins/modules/job_archive.py.
 """
@@ -30,19 +30,20 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id, unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import invalid_id_message
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError, unreachable_text
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
 display = Display()
-# The slowest rate of a file system with compression.
-BYTES_PER_SECOND = 10 << 20
+# The slowest file system, with compression.
+MIN_PACKED_BYTES_PER_SECOND = 10 << 20
 HEADER = ("job", "state", "steps", "metric", "first", "last")
 
 
 def packing_seconds(size: Limits) -> float:
     """How long packing may take."""
-    return TIMEOUT_SECONDS + size.total / BYTES_PER_SECOND
+    return TIMEOUT_SECONDS + size.total / MIN_PACKED_BYTES_PER_SECOND
 
 
 def job_row(job: JobInfo) -> list[Any]:
@@ -52,18 +53,18 @@ def job_row(job: JobInfo) -> list[Any]:
 
 
 def whole_id(reference: str, archive: object) -> str:
-    """The whole id of a job, from the path of its archive. reference: the end of the id, or `last`."""
+    """The whole id of a job from the path of its archive on the head. reference: the end of an id, or `last`."""
     name = archive.rpartition("/")[2] if isinstance(archive, str) else ""
     return name if SUBMISSION_ID.fullmatch(name) and (reference == LAST or name.endswith(reference)) else reference
 
 
-def page_of(archive: Archive) -> str:
+def write_job_page(archive: Archive) -> str:
     """Write the page of a job, and return its path; on an error, show a warning and return ""."""
     try:
-        # The archive may have a page that a job wrote, with the time of its status.
+        # A job may have written a page with the time of its status, which would count as current.
         (archive.path / PAGE).unlink(missing_ok=True)
         write_page(archive)
-    # The files are here, whatever jobs wrote into them.
+    # Whatever the job wrote into its files, they were fetched, and the task succeeds.
     except Exception as error:
         display.warning(f"The page of {archive.submission_id} was not made: {printable(str(error), lines=False)}")
         return ""
@@ -76,14 +77,14 @@ class ActionModule(NodeAction):
 
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         if arguments.pop("state") == "examined":
-            return self.evidence(arguments["submission_id"])
+            return self.collect_evidence(arguments["submission_id"])
         return self.fetch_job(arguments, arguments.pop("dest"))
 
     def fetch_job(self, request: Mapping[str, Any], dest: str) -> Result:
         submission_id = request["submission_id"]
         if not SUBMISSION_ID.fullmatch(submission_id or ""):
             # The id becomes a path on the controller.
-            return failure(unknown_id(submission_id))
+            return failure(invalid_id_message(submission_id))
         size = limits(request["checkpoints"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
@@ -95,7 +96,7 @@ class ActionModule(NodeAction):
                 files = unpack(bundle.name, target, size, change=not self._task.check_mode)
         except (BundleError, ProgramError) as error:
             return failure(f"The archive was not fetched: {error}.")
-        page = "" if self._task.check_mode else page_of(Archive(target))
+        page = "" if self._task.check_mode else write_job_page(Archive(target))
         skipped = answer.result.get("skipped")
         skipped = [printable(line, lines=False) for line in skipped] if isinstance(skipped, list) else []
         if skipped:
@@ -115,10 +116,10 @@ class ActionModule(NodeAction):
             "job": job.to_json(),
         }
 
-    def evidence(self, submission_id: str) -> Result:
+    def collect_evidence(self, submission_id: str) -> Result:
         request = {"submission_id": submission_id, "check": self._task.check_mode}
         try:
-            # Another container has none of the node's processes.
+            # Evidence is of the node's processes, which another container does not see.
             result = self.verb_result("evidence", request, COLLECT_SECONDS + TIMEOUT_SECONDS, only_running_node=True)
         except ProgramError as error:
             result = failure(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.machine_info`: add the times of question and answer, to compare the machine's clock.
+"""`argus.verl.machine_info`: run the module on the machine, and add the times that tell how wrong its clock is.
 
 Documented in plugins/modules/machine_info.py.
 """
@@ -13,7 +13,7 @@ from ansible.plugins.action import ActionBase
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs the module on the machine."""
+    """Adds `clock`: when the module was sent, and when its answer was received, by the controller's clock."""
 
     _supports_check_mode = True
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.machine_state`: send the program with the module.
+"""`argus.verl.machine_state`: run the module on the machine, after copying the program `argus` there.
 
 Documented in plugins/modules/machine_state.py.
 """
@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import upload_program
+from ansible_collections.argus.verl.plugins.plugin_utils.program_archive import program_name, upload_program
 
 
 class ActionModule(ActionBase):  # type: ignore[misc]
-    """Runs the module on the machine."""
-
     _supports_check_mode = True
     TRANSFERS_FILES = True
 

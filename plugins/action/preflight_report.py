@@ -1,7 +1,10 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.preflight_report`: plan, compare and judge all machines. Documented in modules/preflight_report.py."""
+"""`argus.verl.preflight_report`: plan the preflight of all machines, or judge and show its results.
+
+Documented in plugins/modules/preflight_report.py.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from ansible_collections.argus.verl.plugins.plugin_utils.action import Action, R
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
     BuildError,
     image_builds,
-    image_sources,
+    missing_image_findings,
     preflight_plan,
     preflight_result,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.role_options import OF_NODES, play_variables
+from ansible_collections.argus.verl.plugins.plugin_utils.role_options import NODE_ROLES, play_variables
 
 
 def hardware_rows(result: Judgement) -> tuple[list[str], list[list[str]]]:
-    """A table of the hardware. Machines that are alike share a row."""
+    """The header and the rows of a table of the hardware. Machines with the same hardware share a row."""
     titles = list(dict.fromkeys(title for cells in result.hardware.values() for title in cells))
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host in result.hosts:
@@ -38,7 +41,7 @@ def hardware_rows(result: Judgement) -> tuple[list[str], list[list[str]]]:
 
 
 def with_keys(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings for a terminal, with the key by which they are accepted."""
+    """The findings, grouped, with the key by which users accept a finding in its text."""
     return [
         replace(finding, problem=f"{finding.problem} [{finding.key}]") if finding.key else finding
         for finding in group_findings(findings)
@@ -51,22 +54,22 @@ class ActionModule(Action):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         hostvars, groups = variables["hostvars"], variables["groups"]
         if arguments["state"] == "planned":
-            # Once for all machines: Ansible's own validation of a role is a task on each of them.
-            typed, problems = play_variables(variables, self._templar, (*OF_NODES, "preflight"))
+            # Validated here once: Ansible's own validation of a role is a task on each machine.
+            typed, problems = play_variables(variables, self._templar, (*NODE_ROLES, "preflight"))
             plan = {} if problems else preflight_plan(groups, hostvars, arguments["hosts"], typed)
             return {**print_report("Variables", findings=problems), **plan}
         try:
-            # Not while planning: a controller that takes a cluster down may lack these files.
+            # Not when planning, as for cluster_down.yml: the controller may lack these files.
             builds = image_builds(arguments["builds"], arguments["images"], str(variables.get("inventory_dir") or "."))
         except BuildError as error:
             return failure(error)
-        missing, local_images = image_sources(arguments, hostvars, groups)
+        missing, local_images = missing_image_findings(arguments, hostvars, groups)
         report = self._report(arguments, preflight_result(arguments, hostvars, groups, missing))
         return {**report, "image_builds": builds, "controller_images": local_images}
 
     def _report(self, arguments: Mapping[str, Any], result: Judgement) -> Result:
         dest, hosts = arguments["dest"], len(result.hosts)
-        # With dest, people want to see the whole result.
+        # A user who asks for a report file wants to see the whole result.
         header, rows = hardware_rows(result) if dest else (None, None)
         text = list(result.measured)
         if dest and not result.findings:
@@ -79,7 +82,7 @@ class ActionModule(Action):
 
 
 def save(dest: str, cluster: str, result: Judgement) -> Path:
-    """Write the result to the controller; return the file."""
+    """Write the result as JSON to a directory of the controller, and return the path of the file."""
     when = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
     file = Path(dest).expanduser() / f"{cluster}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.program`: a verb of the program, for roles that show its result themselves.
+"""`argus.verl.program`: run a subcommand of `argus` for roles that show its result themselves.
 
 Documented in plugins/modules/program.py.
 """

@@ -15,16 +15,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membershi
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.cluster_report import (
     ClusterInfo,
-    RunResults,
     Scope,
     cluster_report,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import RunResults
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import TIMEOUT_SECONDS, NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
 
-# After how long a head that does not run is asked again.
+# The pause before a head that does not run is asked again.
 PAUSE_SECONDS = 1.0
 
 
@@ -47,10 +48,10 @@ class ActionModule(NodeAction):
         began, end = earlier.get("began", time.time()), time.time() + timeout
         awaited = len(earlier.get("awaited", [node for node in expected if not node.absent]))
         while True:
-            answer, may_answer_later = self.state(expected, max(0.0, end - time.time()))
+            answer, may_answer_later = self.query_nodes(expected, max(0.0, end - time.time()))
             remaining = len(answer["awaited"])
             has_joined = timeout > 0 and remaining < awaited
-            # Its engine may restart the head meanwhile.
+            # The engine may restart the head meanwhile.
             may_return = may_answer_later and time.time() + PAUSE_SECONDS < end
             if not remaining or not (has_joined or may_return):
                 return {**answer, "changed": False, "began": began, "waited": round(max(0, time.time() - began), 1)}
@@ -59,13 +60,13 @@ class ActionModule(NodeAction):
             else:
                 time.sleep(PAUSE_SECONDS)
 
-    def state(self, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
-        """What the head answers, and whether it may answer later. Without an answer, all nodes are missing."""
+    def query_nodes(self, expected: Sequence[ExpectedNode], timeout: float) -> tuple[Result, bool]:
+        """The answer of the head, or that all nodes are missing, and then whether the head may answer later."""
         request = {"expected": [node.to_json() for node in expected], "wait_timeout": timeout}
         try:
             # Only the head itself can be asked.
             answer = self.verb_result("nodes", request, TIMEOUT_SECONDS + timeout, only_running_node=True)
-            # Jobs can register nodes with Ray, and people paste commands with these addresses.
+            # Jobs can register nodes with any text as address, and people paste commands with the addresses.
             for node in answer["nodes"]:
                 node |= {} if is_address(str(node.get("node_ip"))) else {"node_ip": ""}
             return answer, False
@@ -73,7 +74,7 @@ class ActionModule(NodeAction):
             return unanswered_state(expected, str(error)).to_json(), error.may_answer_later
 
     def show_cluster(self, answer: Result, results: RunResults, groups: Groups, arguments: Mapping[str, Any]) -> Result:
-        """Show the cluster, or the nodes that are missing; a failure if too few are ready."""
+        """Show the cluster, and return a failure if too few nodes are ready."""
         plans = results.nodes()
         scope = Scope(
             name=self.node.cluster,
@@ -81,7 +82,7 @@ class ActionModule(NodeAction):
             inventory_nodes=groups[NODES],
             heads=groups[HEADS],
             outside=[node for node in groups[NODES] if node not in plans],
-            least=arguments["least"],
+            min_workers=arguments["least"],
         )
         logs = {name: results.log(name) for name in answer["missing"] if name in plans}
         planned = {name: node for name, node in plans.items() if not node.absent_reason}
@@ -89,7 +90,7 @@ class ActionModule(NodeAction):
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an IP address, without a zone, which may have any characters."""
+    """Whether a text is an IP address. A zone (fe80::1%x) is refused, as it may have any characters."""
     try:
         return "%" not in text and bool(ipaddress.ip_address(text))
     except ValueError:

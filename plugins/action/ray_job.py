@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's part of `argus.verl.ray_job`: find the JobSpec and values of secrets, and follow the job.
+"""`argus.verl.ray_job`: submit a job or a sweep by `argus submit` on the head, follow it, or stop it.
 
 Documented in plugins/modules/ray_job.py.
 """
@@ -29,29 +29,29 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import edited_file_warnings
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
     NewWarnings,
     announcement,
-    answers,
+    invalid_id_message,
     job_commands,
     playbook_command,
-    unknown_id,
-    unreachable_text,
+    poll_job,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.jobspec_file import extra_variables, load_jobspec
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import outside_notes
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, NodeAction, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import unlisted_worker_notes
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError, unreachable_text
+from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report, table_width
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_file_warnings
 
 display = Display()
-# Polling costs CPU on the head, and takes up to 2 s on a slow machine. A line has to appear at least every 10 s.
+# Polling costs CPU on the head, and takes up to 2 s on a slow machine. The progress has to appear every 10 s.
 POLL_SECONDS = 7.0
 LOG_LINES = 15
 # `where` of findings about the argus program itself.
 PROGRAM_ERROR_PLACE = "argus"
-# For the checks of a JobSpec on the head and its workers, and for the end of a job.
+# The timeouts of the checks of a JobSpec on the head and its workers, and of a job's end.
 SUBMIT_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS = 900.0, 180.0
 
 
@@ -75,14 +75,14 @@ class ActionModule(NodeAction):
     def show_job(self, result: Result, arguments: Mapping[str, Any]) -> None:
         """Show the state of the job, and the commands for it."""
         submission_id, state, check = result["submission_id"], result["state"], bool(self._task.check_mode)
-        # Of a job that was stopped, or followed to its end: its last complete checkpoint.
+        # A job that was stopped, or followed to its end, has its complete checkpoints in the result.
         checkpoints = (result.get("job") or {}).get("checkpoints") or [None]
         commands = job_commands(submission_id, state, result.get("checkpoint") or checkpoints[-1])
         title = f"Job {submission_id}: {state}"
         if arguments["state"] == "stopped":
             print_report(title if result["changed"] else f"{title}, it had ended before", text=commands)
             return
-        # For a followed job, the notes were already shown before following.
+        # The notes about a followed job were shown before following.
         notes = [] if arguments["wait"] and not check else (result.get("facts") or {}).get("notes", [])
         if check:
             print_report(text=[*notes, f"The job would be {state}: no errors were found."])
@@ -92,7 +92,7 @@ class ActionModule(NodeAction):
 
     @property
     def shared_root(self) -> str:
-        """The path of the shared root outside of nodes, for people."""
+        """The path of the shared root on the machine, for people."""
         return self.node.shared_root_source or self.node.shared_root
 
     def stop(self, submission_id: str, requested_by: str) -> Result:
@@ -106,7 +106,7 @@ class ActionModule(NodeAction):
         return self.verb_result("stop", request, STOP_TIMEOUT_SECONDS, only_running_node=True)
 
     def submit_sweep(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Result:
-        """Submit the jobs of a sweep, until one is refused. The result is a failure if one was."""
+        """Submit the jobs of a sweep one by one. The first that is refused ends it, and makes the result a failure."""
         sweep = arguments["sweep"]
         limits = {**arguments["limits"], **({"sweep": {"jobs": sweep["at_once"]}} if sweep["at_once"] else {})}
         results: list[Result] = []
@@ -133,7 +133,10 @@ class ActionModule(NodeAction):
     def submit(
         self, arguments: Mapping[str, Any], variables: Mapping[str, Any], job_settings: Sequence[Mapping[str, Any]] = ()
     ) -> Result:
-        """Submit a job. job_settings: its keys and overrides, which follow those of the command line."""
+        """Submit a new job or resubmit one, and follow it if `wait` is set.
+
+        job_settings: keys and overrides of a job of a sweep, which take precedence over those of the command line.
+        """
         check = bool(self._task.check_mode)
         resubmitted_from = arguments["resubmitted_from"]
         is_new = resubmitted_from is None
@@ -156,7 +159,7 @@ class ActionModule(NodeAction):
             request["jobspec"] = arguments["jobspec"]
         else:
             sources = [str(source) for source in variables.get("ansible_inventory_sources") or []]
-            # Without a file, the command line may be the whole JobSpec.
+            # Without a file, the variables of the command line may be the whole JobSpec.
             is_whole = not arguments["file"] and any(value is not None for keys in settings for value in keys.values())
             request["jobspec"], findings = ({}, []) if is_whole else load_jobspec(arguments["file"], sources)
             if findings:
@@ -170,12 +173,13 @@ class ActionModule(NodeAction):
             show_findings(findings)
         result: Result = {"changed": answer.changed, **answer.result}
         if invalid_id_failure(result["submission_id"]):
-            # Jobs can write what the head reads, and the id becomes part of paths and of commands for people.
+            # Jobs can change the answer of the head, and the id becomes part of paths and of commands for people.
             return failure(f"the head answered for {result['submission_id']!r}, which is not a submission id")
         facts = result.get("facts") or {}
-        # Only the controller has the inventory.
+        # The head does not know the inventory.
         if facts.get("workers"):
-            facts["notes"] = [*facts.get("notes", []), *outside_notes(facts["workers"], variables["groups"][NODES])]
+            about_unlisted = unlisted_worker_notes(facts["workers"], variables["groups"][NODES])
+            facts["notes"] = [*facts.get("notes", []), *about_unlisted]
         if not arguments["wait"] or check:
             return result
         for note in facts.get("notes", []):
@@ -183,12 +187,12 @@ class ActionModule(NodeAction):
         return merge_followed_result(result, self.follow(result["submission_id"]))
 
     def follow(self, submission_id: str) -> Result:
-        """Show a line for each poll until the job has ended. The result is a failure unless it succeeds."""
+        """Show the progress until the job has ended. The result is a failure unless the job succeeds."""
         request = {"submission_id": submission_id, "wait_timeout": POLL_SECONDS, "tail": LOG_LINES}
         display.display(f"\n{announcement(submission_id)}\n")
         warnings, shown = NewWarnings(), ""
         try:
-            for job, answer in answers(lambda: self.job_info(request), submission_id):
+            for job, answer in poll_job(lambda: self.job_info(request), submission_id):
                 for line in warnings.lines(job):
                     show(line)
                 shown = show_progress(job, answer["time"], shown)
@@ -200,12 +204,12 @@ class ActionModule(NodeAction):
 
 
 def is_program_failure(answer: Answer) -> bool:
-    """Whether the program itself failed, rather than refuse the JobSpec."""
+    """Whether the program itself failed, so that the JobSpec was not refused."""
     return any(finding.where == PROGRAM_ERROR_PLACE for finding in answer.findings)
 
 
 def user_name() -> str:
-    """The user of this process; its number if the system has no name for it."""
+    """The user of this process, or the uid if the system has no name for it."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -213,18 +217,18 @@ def user_name() -> str:
 
 
 def invalid_id_failure(submission_id: object) -> Result | None:
-    """A failure if this is not a submission id: it becomes part of paths and commands."""
+    """A failure if this is not a submission id, which becomes part of paths and commands; else None."""
     is_id = isinstance(submission_id, str) and SUBMISSION_ID.fullmatch(submission_id)
-    return None if is_id else failure(unknown_id(submission_id))
+    return None if is_id else failure(invalid_id_message(submission_id))
 
 
 def show(text: str) -> None:
-    """Display text; of what jobs wrote, nothing reaches the terminal but text and colours."""
+    """Display text without control characters: jobs may have written it."""
     display.display(printable(text))
 
 
 def show_progress(job: JobInfo, now: float, shown: str) -> str:
-    """Show how far a job is, unless that line was shown last; returns the line."""
+    """Show the progress of a job as a line, unless that was shown last, and return the line."""
     closing = "  collecting the final evidence" if job.state in ENDED and not job.ended else ""
     line = f"{progress_line(job, now)}{closing}"
     if line != shown:
@@ -232,15 +236,15 @@ def show_progress(job: JobInfo, now: float, shown: str) -> str:
     return line
 
 
-def followed_result(job: JobInfo, returned: Result, archive: str) -> Result:
-    """The result for a job that has ended. The end of its log and the cause are shown if it did not succeed.
+def followed_result(job: JobInfo, job_json: Result, archive: str) -> Result:
+    """The result for a job that has ended. If it did not succeed, the end of its log and the cause are shown.
 
-    returned: the job as ray_job_info returned it. archive: its path for people.
+    job_json: the job as the head returned it. archive: its path for people.
     """
     if job.state == JobState.SUCCEEDED:
         if lines := [*([f"Reason:  {job.reason}"] if job.reason else []), *warning_lines(job)]:
             show("\n".join(lines))
-        return {"job": returned, "state": job.state}
+        return {"job": job_json, "state": job.state}
     log_line = f"Its log:  {archive}/logs"
     show("\n".join([*log_lines(job), *failure_lines(job.failure), *warning_lines(job), log_line]))
     fetch = playbook_command("fetch", {"submission_id": job.submission_id})
@@ -262,7 +266,7 @@ def show_findings(findings: Iterable[Finding]) -> None:
 
 
 def show_refusal(findings: Sequence[Finding]) -> Result:
-    """Show the findings. The result stays short: with other stdout callbacks, Ansible prints all of it, twice."""
+    """Show the findings, and return a short failure: other stdout callbacks of Ansible print all of it, twice."""
     show_findings(findings)
     count = len(errors(findings))
     errors_text = f"{count} error{'s'[: count > 1]}"

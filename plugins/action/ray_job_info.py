@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.ray_job_info`: ask the program on the head, and show jobs, or the log of one as it grows.
+"""`argus.verl.ray_job_info`: get jobs by `argus status` on the head, and show them, or the log of one as it grows.
 
 Documented in plugins/modules/ray_job_info.py.
 """
@@ -21,11 +21,11 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report impor
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    NO_JOB,
+    NO_ID_MESSAGE,
     NewWarnings,
     announcement,
-    answers,
-    job_status,
+    poll_job,
+    status_report,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import NodeAction
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
@@ -33,9 +33,9 @@ from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 
 display = Display()
 # How long a call waits for the log to grow.
-WAIT_SECONDS = 8.0
-# The options that select lines of a log, with their words in its title.
-SELECTED = {"rank": "rank ", "attempt": "attempt "}
+LOG_WAIT_SECONDS = 8.0
+# The options that select lines of a log, with their words in the title above them.
+SELECTORS = {"rank": "rank ", "attempt": "attempt "}
 
 
 class ActionModule(NodeAction):
@@ -45,14 +45,14 @@ class ActionModule(NodeAction):
         shown = arguments.pop("show")
         is_log = shown in ("log", "follow")
         if is_log and not arguments["submission_id"]:
-            return failure(NO_JOB)
+            return failure(NO_ID_MESSAGE)
         if shown == "follow" and arguments["attempt"]:
             return failure("The lines of one attempt cannot be followed. Leave job_wait or job_log_attempt out")
-        # An earlier version of the program, on the head, lacks some of these.
-        arguments = {name: value for name, value in arguments.items() if value or name not in SELECTED}
+        # The head may have an earlier version of the program, which lacks some of these options.
+        arguments = {name: value for name, value in arguments.items() if value or name not in SELECTORS}
         answer = self.job_info(arguments)
         if shown == "status":
-            print_report(**job_status(answer, self.node.cluster))
+            print_report(**status_report(answer, self.node.cluster))
         if shown == "shell":
             job = JobInfo.from_json(answer["job"])
             # Jobs can write to their archives.
@@ -61,15 +61,15 @@ class ActionModule(NodeAction):
             host = variables["hostvars"][job.driver_host]
             display.display(shell_line(job.submission_id, str(job.driver_host), self.node, host))
         if shown == "json":
-            display.display(json.dumps(finite(answer)))
+            display.display(json.dumps(without_infinite_numbers(answer)))
         if not is_log:
             return answer
         job = JobInfo.from_json(answer["job"])
-        show_lines(job, arguments)
+        show_log(job, arguments)
         return self.follow(job, arguments) if shown == "follow" and job.state not in ENDED else answer
 
     def follow(self, begin: JobInfo, arguments: dict[str, Any]) -> Result:
-        """Print new lines until the job has ended and its whole log was shown."""
+        """Show new lines of the log until the job has ended and its whole log was shown."""
         display.display(f"\n{announcement(begin.submission_id)}\n")
         position = begin.log_position
         shown = (begin.state, "", False)
@@ -77,13 +77,13 @@ class ActionModule(NodeAction):
 
         def ask() -> Result:
             of_job = {"submission_id": begin.submission_id, "log_position": position, "first_errors": False}
-            return self.job_info({**arguments, **of_job, "wait_timeout": WAIT_SECONDS})
+            return self.job_info({**arguments, **of_job, "wait_timeout": LOG_WAIT_SECONDS})
 
-        for job, answer in answers(ask, begin.submission_id):
-            is_read, position = position == job.log_position, job.log_position
+        for job, answer in poll_job(ask, begin.submission_id):
+            is_all_read, position = position == job.log_position, job.log_position
             show(job.log)
             show(warnings.lines(job))
-            if job.state in ENDED and is_read:
+            if job.state in ENDED and is_all_read:
                 break
             now = (job.state, job.notice, job.head_away_for is not None)
             if now != shown and job.state not in ENDED:
@@ -95,19 +95,19 @@ class ActionModule(NodeAction):
         return answer
 
 
-def finite(value: Any) -> Any:
-    """A value for JSON, which has no numbers that are not finite."""
+def without_infinite_numbers(value: Any) -> Any:
+    """A value with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, Mapping):
-        return {name: finite(item) for name, item in value.items()}
+        return {name: without_infinite_numbers(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
+        return [without_infinite_numbers(item) for item in value]
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-def show_lines(job: JobInfo, options: Mapping[str, Any]) -> None:
-    """Show the last lines of a log, or those that were asked for."""
+def show_log(job: JobInfo, options: Mapping[str, Any]) -> None:
+    """Show the selected lines of a log, or its last ones, below a title."""
     title = printable(f"Job {job.submission_id}: {job.state}", lines=False)
-    selected = ", ".join(f"{word}{options[name]}" for name, word in SELECTED.items() if options.get(name))
+    selected = ", ".join(f"{word}{options[name]}" for name, word in SELECTORS.items() if options.get(name))
     selection = f" with {printable(selected, lines=False)}" if selected else ""
     if options["first_errors"]:
         lines = f"{'first error of each process' if job.log else 'no error at the end'}{selection}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.report`: show a table, and fail on errors. Documented in plugins/modules/report.py."""
+"""`argus.verl.report`: print a table and findings, and fail on errors. Documented in plugins/modules/report.py."""
 
 from __future__ import annotations
 

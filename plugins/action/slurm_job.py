@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.slurm_job`: ask Slurm for hosts, and wait for them. Documented in plugins/modules/slurm_job.py."""
+"""`argus.verl.slurm_job`: ask Slurm for hosts and wait until it allocates them, or cancel the job that has them.
+
+Documented in plugins/modules/slurm_job.py.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +20,26 @@ from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
 
 display = Display()
-LOOK_SECONDS = 0.5
-# A step of Slurm has the user who submits it.
-SAME_USER = (
+# The first pause between looks at a job that waits, and the longest: Slurm's controller serves a whole site.
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 15.0
+SAME_USER_WARNING = (
     "The code of jobs runs as the user who runs Ansible here. If the hosts have this user's home directory, jobs can "
     "read and change what is in it, such as keys, inventories and the files of shells. Use an account that has nothing "
     "else (docs/security.md)"
 )
-# The states of a job that never runs.
-GONE = (
+# The states of a job that will not run any more.
+ENDED_STATES = (
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"),
     *("REVOKED", "TIMEOUT", "COMPLETING"),
 )
-LISTS = ("head", "options", "setup", "srun_options", "prefix")
+LIST_FIELDS = ("head", "options", "setup", "srun_options", "prefix")
 
 
 def request_of(name: str, values: dict[str, Any]) -> commands.AllocationRequest:
-    """The request of a task with its types: -e passes text."""
+    """The request of a task. Its values become typed, as -e passes text."""
     cpus = values.get("cpus")
     fields: dict[str, Any] = {key: str(value) for key, value in values.items() if value is not None}
-    fields |= {key: tuple(map(str, values.get(key) or ())) for key in LISTS}
+    fields |= {key: tuple(map(str, values.get(key) or ())) for key in LIST_FIELDS}
     fields |= {"nodes": int(values.get("nodes") or 0), "cpus": None if cpus in (None, "") else int(cpus)}
     return commands.AllocationRequest(**{**fields, "job_name": name})
 
@@ -76,24 +79,24 @@ class ActionModule(Action):
         if job_id is None:
             job_id = commands.submit(result["script"])
             display.display(f"Slurm has job {job_id} ({name})")
-            display.warning(SAME_USER)
-        problem = wait(lambda: commands.query_allocation(job_id), job_id, arguments["wait_timeout"])
+            display.warning(SAME_USER_WARNING)
+        problem = wait_until_running(lambda: commands.query_allocation(job_id), job_id, arguments["wait_timeout"])
         if problem and result["changed"]:
             commands.cancel(job_id)
             problem = f"{problem}. It was cancelled"
         return {**result, "job_id": job_id, **({"failed": True, "msg": problem} if problem else {})}
 
 
-def wait(read_job: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
-    """Wait until a job runs, and show why it does not yet. Return why it never will, or ""."""
+def wait_until_running(read_job: Callable[[], Allocation | None], job_id: int, seconds: float) -> str:
+    """Wait until a job runs, without a limit if seconds is 0. Return why it will not run, or "" when it runs."""
     began = time.monotonic()
     shown = ""
-    pause = LOOK_SECONDS
+    pause = FIRST_PAUSE_SECONDS
     while True:
         job = read_job()
         if job is not None and job.state == RUNNING:
             return ""
-        if job is None or job.state in GONE:
+        if job is None or job.state in ENDED_STATES:
             reason = f"{job.state} ({job.reason or 'no reason given'})" if job else "not known to Slurm any more"
             return f"Slurm's job {job_id} is {reason}"
         line = waiting_line(job, time.time())
@@ -103,12 +106,11 @@ def wait(read_job: Callable[[], Allocation | None], job_id: int, seconds: float)
         if seconds and time.monotonic() - began > seconds:
             return f"Slurm's job {job_id} still waits after {seconds:.0f} s: {job.reason or job.state}"
         time.sleep(pause)
-        # Less often: the controller of Slurm serves a whole site.
-        pause = min(pause * 1.5, 15.0)
+        pause = min(pause * 1.5, MAX_PAUSE_SECONDS)
 
 
 def waiting_line(job: Allocation, now: float) -> str:
-    """Why a job waits, in Slurm's words, and when it may begin."""
+    """Why a job waits, in Slurm's words, and when Slurm expects it to begin."""
     reason = f" ({job.reason})" if job.reason else ""
     begins = ""
     if job.starts_at and job.starts_at > now:

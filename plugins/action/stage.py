@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`argus.verl.stage`: stage items one by one with `argus stage` in a node, and report the results.
 
-Documented in plugins/modules/stage.py. `argus stage` knows the options of items, and tells what is wrong with them.
+Documented in plugins/modules/stage.py. `argus stage` knows the options of items, and reports what is wrong with them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,17 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.upload import UploadFile
 from ansible_collections.argus.verl.plugins.modules.stage import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unreachable_text
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
-from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
-from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import (
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import (
     MAX_CODE_FILES,
-    RefusedItemError,
-    StagingAction,
     controller_patterns,
     source_files,
     upload_of,
     with_hashes,
 )
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError, unreachable_text
+from ansible_collections.argus.verl.plugins.plugin_utils.reporting import print_report
+from ansible_collections.argus.verl.plugins.plugin_utils.snapshot_source import Sources
+from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import RefusedItemError, StagingAction
 
 display = Display()
 HEADER = ("kind", "name", "status", "path")
@@ -53,7 +51,8 @@ class ActionModule(StagingAction):
         # YAML has dates, JSON has none.
         options = {kind: arguments[name] for kind, name in OPTION_OF_KIND.items()}
         items_by_kind: dict[str, list[Any]] = json.loads(json.dumps(options, default=str))
-        # All items are validated before the first is staged. Snapshots can be staged without a running node.
+        # All items are validated before the first is staged, but user code has no options: its items are local paths.
+        # Snapshots can be staged without a running node.
         only_running_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
         items_to_check = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
         answer = self.call_verb("stage", {"items": items_to_check}, only_running_node=only_running_node)
@@ -70,6 +69,7 @@ class ActionModule(StagingAction):
         return self.stage_item("model", item)
 
     def stage_dataset(self, item: Any) -> dict[str, Any]:
+        """Stage a dataset. Its files on the controller are announced by size, then by hash, and sent if needed."""
         patterns = controller_patterns(item)
         if not patterns:
             return self.stage_item("dataset", item)
@@ -77,7 +77,7 @@ class ActionModule(StagingAction):
         is_full = self.task_arguments["verify"] == Verify.FULL
         result = {} if is_full else self.stage_item("dataset", item, upload=asdict(upload))
         if not result or result.get("files_needed"):
-            # Hash the files only if a size or time differs or is unknown, there is no dataset, or verify is full.
+            # The files are hashed only if a size or time differs or is unknown, there is no dataset, or verify is full.
             upload = with_hashes(upload)
             result = self.stage_item("dataset", item, upload=asdict(upload))
         size = f"{size_text(upload.bytes)} of {upload.label}"
@@ -89,6 +89,7 @@ class ActionModule(StagingAction):
         return result
 
     def stage_user_code(self, item: Any) -> dict[str, Any]:
+        """Copy a file or directory of the controller. Its files are sent only if a hash differs."""
         source = str(item)
         try:
             source_root = self._find_needle("files", source) + ("/" if source.endswith("/") else "")
@@ -108,7 +109,7 @@ class ActionModule(StagingAction):
         return {**result, "diff": diff}
 
     def stage_snapshot(self, item: Any) -> dict[str, Any]:
-        """The result of a snapshot. Its files are fetched and sent only if it does not exist."""
+        """Stage a snapshot. Its files are fetched and sent only if there is no such snapshot."""
         if not isinstance(item, Mapping) or item.get("state") == "absent" or not item.get("source"):
             return self.stage_item("snapshot", item)
         with tempfile.TemporaryDirectory() as scratch:
@@ -130,25 +131,25 @@ class ActionModule(StagingAction):
             hashes = {name: opener_sha256(files[name]) for name in files}
             return self.stage_with_files("snapshot", item, files, hashes, parts=parts)
 
-    def task_result(self, items: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
-        """The result of the task, from those of its items. rejections: why nothing was staged."""
-        rows = [[str(item[name]) for name in HEADER] for item in items]
-        findings = [*rejections, *(finding for item in items for finding in item.pop("findings"))]
+    def task_result(self, item_results: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
+        """Show the results of the items, and return that of the task. rejections: why nothing was staged."""
+        rows = [[str(item[name]) for name in HEADER] for item in item_results]
+        findings = [*rejections, *(finding for item in item_results for finding in item.pop("findings"))]
         if self.task_arguments["report"]:
-            result = print_report("Staged" if items else None, HEADER, rows, findings)
+            result = print_report("Staged" if item_results else None, HEADER, rows, findings)
         else:
-            labels = [f"{finding.where}: " if len(items) > 1 else "" for finding in findings]
+            labels = [f"{finding.where}: " if len(item_results) > 1 else "" for finding in findings]
             pairs = zip(labels, findings, strict=True)
             lines = [f"{label}{finding.problem} {finding.remedy}".strip() for label, finding in pairs]
-            is_refused = rejections or any(item["status"] == Status.REFUSED for item in items)
+            is_refused = rejections or any(item["status"] == Status.REFUSED for item in item_results)
             result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
-        diff = [file_diff for item in items for file_diff in item.pop("diff", []) if item["changed"]]
+        diff = [file_diff for item in item_results for file_diff in item.pop("diff", []) if item["changed"]]
         safe_findings = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]
-        changed = any(item["changed"] for item in items)
-        return {**result, "changed": changed, "staged": list(items), "findings": safe_findings, "diff": diff}
+        changed = any(item["changed"] for item in item_results)
+        return {**result, "changed": changed, "staged": list(item_results), "findings": safe_findings, "diff": diff}
 
     def try_staging(self, kind: str, stage: Callable[[Any], dict[str, Any]], item: object) -> dict[str, Any]:
-        """The result of an item, and findings about it. Its errors do not stop other items."""
+        """Stage an item, and return its result with findings about it. Its errors do not stop other items."""
         name = item_name(item) or "-"
         result: dict[str, Any] = {"name": name, "path": "-", "status": Status.REFUSED.value, "changed": False}
         try:
@@ -159,24 +160,24 @@ class ActionModule(StagingAction):
         except StagingError as error:
             findings = [error.finding]
         except OSError as error:
-            # A source on the controller.
+            # The source on the controller cannot be read.
             findings = [Finding("source", f"{error}.", "See the message.")]
         except ProgramError as error:
             findings = [Finding("", f"{error}.", "cluster_up.yml brings the cluster up")]
         except AnsibleConnectionFailure as error:
-            # Not "unreachable", after which Ansible would run nothing more for this host.
+            # The result is not "unreachable", after which Ansible would run nothing more for this host.
             machine = self.node.machine or self.node.name
             findings = [Finding("", f"{unreachable_text(error, machine)}.", "Then run it again")]
         where = f"{kind} {result['name']}"
         return {**result, "kind": kind, "findings": [finding_for_item(where, finding) for finding in findings]}
 
     def inventory_dir(self) -> Path:
-        """The directory where relative paths begin."""
+        """The directory where relative sources begin: the inventory's, or the current one without an inventory."""
         return Path(str(self.variables.get("inventory_dir") or Path.cwd()))
 
 
 def openers_and_hashes(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opener], dict[str, str]]:
-    """Openers of the files to send, and the hashes that were announced for them."""
+    """The arguments `files` and `hashes` of `stage_with_files`; the hashes are those of the announced files."""
 
     def opener(path: str) -> Opener:
         return lambda: Path(path).open("rb")
@@ -186,7 +187,7 @@ def openers_and_hashes(files: Mapping[str, UploadFile]) -> tuple[dict[str, Opene
 
 
 def finding_for_item(where: str, finding: Finding) -> Finding:
-    """A finding with its item as the place."""
+    """The same finding about the item: the place inside of the item goes before the problem."""
     problem = f"{finding.where}: {finding.problem}" if finding.where else finding.problem
     return Finding(where, problem, finding.remedy, finding.severity)
 

@@ -161,7 +161,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         text = self._error_text(result)
         same = self._shown.setdefault((result.task._uuid, text), label)
         first, *rest = f"{kind}: [{label}]: {text if same == label else f'the same as {same}'}".split("\n")
-        width = reporting.sentence_width()
+        width = reporting.text_width()
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
             "\n".join([fill(first, width, "  ") if width else first, *rest]),

@@ -125,7 +125,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         if self.become and sudoable:
             raise AnsibleError(f"become is not supported in a Slurm job: remove it for {self._node}")
         code, stdout, stderr = self._run(cmd, in_data)
-        return code, streams.reduced_answer(stdout), stderr
+        return code, streams.without_keys_acted_on(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
         limit = int(self.get_option("limit"))
@@ -139,7 +139,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         )
         message = NOISE.sub(b"", result.stderr)
         problem = self._refusal(result.returncode, result.stdout, message)
-        if slow := streams.answer_problem(result.returncode, result.stdout, limit, time.monotonic() - began):
+        if slow := streams.limit_problem(result.returncode, result.stdout, limit, time.monotonic() - began):
             problem = f"{self._node}: {slow}"
         if problem:
             raise AnsibleConnectionFailure(problem)

@@ -52,6 +52,6 @@ class Connection(Ssh):  # type: ignore[misc]
         shell = shlex.join(["/bin/sh", "-c", cmd])
         line = streams.limited_command(shell, limit, bool(self.become and sudoable))
         code, stdout, stderr = super().exec_command(line, in_data=in_data, sudoable=sudoable)
-        if problem := streams.answer_problem(code, stdout, limit, time.monotonic() - began):
+        if problem := streams.limit_problem(code, stdout, limit, time.monotonic() - began):
             raise AnsibleConnectionFailure(f"{self.host}: {problem}. Jobs run there: look for one that hinders it")
-        return code, streams.reduced_answer(stdout), stderr
+        return code, streams.without_keys_acted_on(stdout), stderr

@@ -49,9 +49,8 @@ from typing import Any
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation as model
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
-from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import SlurmError
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm import allocation, commands
+from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import Allocation, SlurmError
 
 display = Display()
 
@@ -78,7 +77,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         except SlurmError as error:
             raise AnsibleParserError(str(error)) from error
 
-    def _allocation(self, name: str) -> model.Allocation | None:
+    def _allocation(self, name: str) -> Allocation | None:
         job_id = self.get_option("job_id") or commands.find_job_id(name)
         if job_id is None:
             display.warning(f"Slurm has no job {name} of this user. slurm_up.yml asks for one")
@@ -90,11 +89,11 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             return None
         return job
 
-    def _add(self, job: model.Allocation) -> None:
-        for name, value in model.group_variables(job, os.getuid()).items():
+    def _add(self, job: Allocation) -> None:
+        for name, value in allocation.group_variables(job, os.getuid()).items():
             self.inventory.set_variable("ray", name, value)
         self.inventory.set_variable("ray", "ansible_connection", "argus.verl.srun")
-        for host in model.inventory_hosts(job):
+        for host in allocation.inventory_hosts(job):
             self.inventory.add_host(host.name, host.group)
             for name, value in host.variables.items():
                 self.inventory.set_variable(host.name, name, value)
@@ -102,5 +101,5 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             if node.leaving:
                 display.warning(
                     f"Slurm's node {node.name} is {node.leaving}. Its jobs go on; "
-                    f"drain.yml -e node={model.host_name(node.name)} takes it out of the cluster"
+                    f"drain.yml -e node={allocation.host_name(node.name)} takes it out of the cluster"
                 )

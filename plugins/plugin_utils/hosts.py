@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Filters for what only a template can decide: the hosts of a play."""
+"""Filters for the line `hosts` of a play, which only a template can decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory imp
 
 
 def machine_hosts(groups: Groups, hostvars: HostVars, reached: Iterable[str]) -> list[str]:
-    """hostvars: empty in the first play of a run, for which Ansible has none, and with --list-hosts."""
+    """The hosts that represent machines. hostvars: empty in the first play of a run, and with --list-hosts."""
     nodes = groups.get(NODES, [])
     return list(inventory.placement(nodes, hostvars, reached)) if hostvars else list(nodes)
 
@@ -22,10 +22,10 @@ def machine_name(node: str, hostvars: HostVars) -> str:
 
 
 def validated_hosts(groups: Groups, sources: Sequence[str], may_be_empty: bool = False) -> str:
-    """The hosts of the play that validates: all, which --limit narrows.
+    """The hosts of the play that validates the inventory: all, which --limit narrows.
 
-    Without any, the controller, whose play reports that: Ansible would skip all plays, and succeed. With --limit, it
-    would skip that of the controller as well, so this is an error.
+    Ansible skips a play without hosts, and succeeds. So for an inventory without hosts, the play runs on the controller
+    and reports that. With --limit, Ansible would skip the controller as well, so an error is raised here.
     """
     if groups["all"] or may_be_empty:
         return "all"

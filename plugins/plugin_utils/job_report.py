@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Jobs on the terminal: reports, the commands that messages suggest, and jobs and logs that are followed."""
+"""What users see of jobs: reports with the commands that they may run next, and a job's state or log as it goes on.
+
+The commands are playbooks for the inventories of this run, or verbs if the command `argus` has started it.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,42 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import repor
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import table_width
 
-# The commands that messages suggest: for the inventories of this run, with playbooks named as in this run.
-#
-# Where the command argus runs them, they are its verbs.
-
 COLLECTION = "argus.verl."
-# Set by the command argus: the options of its inventory.
-ARGUS = "ARGUS_COMMAND"
-# Verbs and playbooks with different names, variables that are arguments, and options without a value.
+# An environment variable that the command `argus` sets to the options of its inventory.
+ARGUS_VARIABLE = "ARGUS_COMMAND"
+# By playbook, the verb of `argus` with another name.
 VERBS = {"debug_bundle": "evidence"}
+# By verb, the playbook with another name.
 PLAYBOOKS = {"report": "fetch"}
+# Variables of playbooks that are arguments of `argus`, and one that is an option of another name.
 ARGUMENTS = ("submission_id", "jobspec", "set")
 OPTIONS = {"job_wait": "--follow"}
+NO_ID_MESSAGE = "No job was named. Pass -e submission_id=ID; status.yml lists the latest jobs"
+# The commands for a job, by their titles: the playbook, and its variables besides the job's id.
+COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Status": ("status", {}),
+    "Follow": ("logs", {"job_wait": True}),
+    "Log": ("logs", {}),
+    "Stop": ("stop", {}),
+    "Resubmit": ("resubmit", {}),
+    "Evidence": ("debug_bundle", {}),
+    "Fetch": ("fetch", {}),
+    "Export": ("export", {}),
+}
+display = Display()
+# The shortest time between calls, even of a log that always grows: each costs the machine 0.3 s of CPU.
+POLL_SECONDS = 2.0
+# The pause after a call that the head did not answer.
+RETRY_PAUSE_SECONDS = 7.0
+# Following ends if the job's state is unknown for so long. A head needs up to a minute to restart.
+UNANSWERED_SECONDS = 120.0
 
 
 def inventory_arguments(sources: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The -i options of this run. Ansible makes their paths absolute, and fills in its default if there were none."""
+    """The -i options of this run, as short paths: Ansible makes them absolute, and fills in its default."""
     if list(sources) == list(default):
         return []
     directory = Path.cwd()
@@ -49,9 +69,9 @@ def inventory_arguments(sources: Sequence[str], default: Sequence[str]) -> list[
     return arguments
 
 
-def sibling_playbook(name: str, ran: Sequence[str]) -> str:
-    """The playbook of that name, written in the same way as the playbook that runs."""
-    for playbook in ran:
+def sibling_playbook(name: str, running: Sequence[str]) -> str:
+    """The playbook of this name, written like those that run: with the collection's name, or as a path beside them."""
+    for playbook in running:
         if playbook.startswith(COLLECTION):
             return f"{COLLECTION}{name}"
         if playbook.endswith((".yml", ".yaml")) and Path(playbook).parent.name == "playbooks":
@@ -60,11 +80,11 @@ def sibling_playbook(name: str, ran: Sequence[str]) -> str:
 
 
 def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
-    """The command that runs a playbook of the collection for the inventories of this run.
+    """The command for a playbook of the collection, as ansible-playbook or, where `argus` runs this one, as its verb.
 
-    variables: of the playbook; under the command argus, its arguments and options.
+    variables: those of the playbook, which become arguments and options of `argus`.
     """
-    if ARGUS in os.environ:
+    if ARGUS_VARIABLE in os.environ:
         words = ["argus", VERBS.get(name, name)]
         for key in ARGUMENTS:
             words += str(variables.get(key, "")).split(",") if variables.get(key) else []
@@ -72,48 +92,37 @@ def playbook_command(name: str, variables: Mapping[str, Any]) -> str:
             if key not in ARGUMENTS:
                 option = OPTIONS.get(key, f"--{key.replace('_', '-')}")
                 words += [option, *([] if isinstance(value, bool) else [str(value)])]
-        return " ".join([shlex.join(words), *filter(None, [os.environ[ARGUS]])])
+        return " ".join([shlex.join(words), *filter(None, [os.environ[ARGUS_VARIABLE]])])
     arguments = context.CLIARGS
-    ran = arguments.get("args") or ()
+    running = arguments.get("args") or ()
     words = [
         "ansible-playbook",
         *inventory_arguments(arguments.get("inventory") or (), constants.DEFAULT_HOST_LIST if arguments else ()),
-        sibling_playbook(PLAYBOOKS.get(name, name), ran if isinstance(ran, (list, tuple)) else ()),
+        sibling_playbook(PLAYBOOKS.get(name, name), running if isinstance(running, (list, tuple)) else ()),
     ]
     for key, value in variables.items():
         words += ["-e", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     return shlex.join(words)
 
 
-# Filters: reports on jobs, and the commands for a job.
+def command_lines(submission_id: str, *titles: str, checkpoint: int | None = None) -> list[str]:
+    """The lines with the commands of these titles.
 
-# The commands for a job: the playbook, and its variables besides the job's id.
-COMMANDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Status": ("status", {}),
-    "Follow": ("logs", {"job_wait": True}),
-    "Log": ("logs", {}),
-    "Stop": ("stop", {}),
-    "Resubmit": ("resubmit", {}),
-    "Evidence": ("debug_bundle", {}),
-    "Fetch": ("fetch", {}),
-    "Export": ("export", {}),
-}
-
-
-def command_lines(submission_id: str, *names: str, checkpoint: int | None = None) -> list[str]:
-    """checkpoint: the step of the job's last complete checkpoint, from which the next job resumes."""
+    checkpoint: the step of the job's last complete checkpoint, from which a job that is resubmitted resumes; None if
+    there is none.
+    """
     lines = []
-    for name in names:
-        playbook, variables = COMMANDS[name]
-        if name == "Resubmit" and checkpoint:
+    for title in titles:
+        playbook, variables = COMMANDS[title]
+        if title == "Resubmit" and checkpoint:
             variables = {"set": f"resume_from={submission_id}"}
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
-        lines.append(report.field(name, command))
+        lines.append(report.field(title, command))
     return lines
 
 
 def job_commands(submission_id: str, state: str, checkpoint: int | None = None) -> list[str]:
-    """The lines with the commands for a job in a given state; `checkpoint` as for commands."""
+    """The lines with the commands for a job in this state. checkpoint: as for command_lines."""
     if state in ENDED:
         resumable = checkpoint if state != JobState.SUCCEEDED else None
         export = ["Export"] if checkpoint else []
@@ -121,22 +130,22 @@ def job_commands(submission_id: str, state: str, checkpoint: int | None = None) 
     return command_lines(submission_id, "Status", "Follow", "Stop", "Evidence", "Fetch")
 
 
-def job_status(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
-    """The arguments of argus.verl.report for the result of ray_job_info: one job, or the latest ones."""
-    shown = job_or_jobs(result, cluster)
+def status_report(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """The arguments of print_report() for the result of ray_job_info: one job, or the latest ones."""
+    shown = job_or_list_report(result, cluster)
     return {**shown, "text": [*slowness_lines(result.get("slow", 0)), *shown["text"]]}
 
 
-def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+def job_or_list_report(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     if "job" in result:
         job = JobInfo.from_json(result["job"])
-        names = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
-        # A job that is running may remove its checkpoints while they are read.
-        names += ["Export"] if job.state in ENDED and (job.checkpoints or job.models) else []
+        titles = ["Log", "Resubmit", "Fetch"] if job.state in ENDED else ["Follow", "Stop", "Fetch"]
+        # A job that runs may remove its checkpoints while they are read.
+        titles += ["Export"] if job.state in ENDED and (job.checkpoints or job.models) else []
         if result.get("registered") is False:
-            # As after cluster_down: resubmit would refuse it.
-            names = [name for name in names if name != "Resubmit"]
-        shown = command_lines(job.submission_id, *names, checkpoint=job.resumable)
+            # The cluster does not know the job, as after cluster_down.yml, and resubmit would refuse it.
+            titles = [title for title in titles if title != "Resubmit"]
+        shown = command_lines(job.submission_id, *titles, checkpoint=job.resumable)
         return report.job_report(job, result["time"], shown, table_width()).to_json()
     return report.jobs_report(
         JobList.from_json(result),
@@ -148,57 +157,46 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     ).to_json()
 
 
-# Shared by following a job and following its log.
-
-display = Display()
-# Each call costs the machine a third of a second of CPU, so even a log that always grows is read only this often.
-POLL_SECONDS = 2.0
-# After how long a head that is gone is asked again.
-GONE_SECONDS = 7.0
-# A head may need a minute to restart. If it stays unreachable longer, following ends.
-UNANSWERED_SECONDS = 120.0
-NO_JOB = "No job was named. Pass -e submission_id=ID; status.yml lists the latest jobs"
+def invalid_id_message(submission_id: object) -> str:
+    """The message for a text that is no submission id; an empty one means that none was given."""
+    shown = printable(repr(submission_id))
+    return f"{shown} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_ID_MESSAGE
 
 
 def announcement(submission_id: str) -> str:
-    """Shown before following begins: an interrupted ansible-playbook cannot show anything afterwards."""
+    """The text to show before following begins: after Ctrl-C, ansible-playbook cannot show anything."""
     command = playbook_command("logs", {"submission_id": submission_id, "job_wait": True})
     first = f"Following {submission_id}. Ctrl-C stops following, the job continues. To follow it again:"
     return f"{printable(first, lines=False)}\n  {printable(command, lines=False)}"
 
 
-def unknown_id(submission_id: object) -> str:
-    """The message for an id that cannot be one; an empty id means that none was given."""
-    shown = printable(repr(submission_id))
-    return f"{shown} is not a submission id; status.yml lists the latest jobs" if submission_id else NO_JOB
-
-
 class NewWarnings:
-    """The warnings about a job that were not shown yet."""
+    """Remembers which warnings about a job were shown."""
 
     def __init__(self) -> None:
         self.shown: set[str] = set()
 
     def lines(self, job: JobInfo) -> list[str]:
+        """The warnings that were not returned before."""
         new = [warning for warning in job.warnings if warning.kind not in self.shown]
         self.shown |= {warning.kind for warning in new}
         return [printable(f"WARNING  {warning.text}", lines=False) for warning in new]
 
 
 def unattended_reason(job: JobInfo) -> str:
-    """Why nothing tells whether the job goes on, or "": neither head nor launcher answers, or it has no steward."""
+    """Why it is unknown whether a job goes on: neither head nor launcher answers, or no steward runs; "" if known."""
     if job.problem and not job.goes_on:
         return job.problem
     return job.notice if job.unattended else ""
 
 
-def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[JobInfo, Result]]:
-    """The answers about a job, each with the job, without an end.
+def poll_job(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[JobInfo, Result]]:
+    """Ask for a job again and again, and yield it with each answer; the caller decides when to end.
 
-    A head that is gone is waited for: its container may restart, or cluster_up.yml may repair it. Raises ProgramError
-    when nothing has told for a while whether the job goes on.
+    If the head does not answer, it is asked again: its container may restart, or cluster_up.yml may repair it. Raises
+    ProgramError if it was unknown for UNANSWERED_SECONDS whether the job goes on.
     """
-    answered = time.monotonic()
+    last_known_at = time.monotonic()
     while True:
         began = time.monotonic()
         try:
@@ -208,14 +206,14 @@ def answers(ask: Callable[[], Result], submission_id: str) -> Iterator[tuple[Job
                 raise
             problem = one_line(error)
             display.display(f"{submission_id}  the head does not answer")
-            time.sleep(GONE_SECONDS)
+            time.sleep(RETRY_PAUSE_SECONDS)
         else:
             job = JobInfo.from_json(answer["job"])
             yield job, answer
             problem = unattended_reason(job)
         if not problem:
-            answered = time.monotonic()
-        elif time.monotonic() - answered > UNANSWERED_SECONDS:
+            last_known_at = time.monotonic()
+        elif time.monotonic() - last_known_at > UNANSWERED_SECONDS:
             raise ProgramError(give_up_text(submission_id, problem))
         time.sleep(max(0.0, POLL_SECONDS - (time.monotonic() - began)))
 
@@ -225,8 +223,3 @@ def give_up_text(submission_id: str, problem: str) -> str:
     status = playbook_command("status", {"submission_id": submission_id})
     message = f"Stopped following {submission_id}, which may still be running: {problem}. Check it later: {status}"
     return printable(message, lines=False)
-
-
-def unreachable_text(error: AnsibleConnectionFailure, node: str) -> str:
-    """The message for a node to which no connection was made. The connection's own has what to do."""
-    return f"{node} cannot be reached: {one_line(error)}"

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JobSpec files on the controller, and keys of a JobSpec on the command line of ansible-playbook."""
+"""Finds a JobSpec file on the controller, reads its YAML or JSON, and what `-e 'set=["retries=2"]'` changes in it.
+
+Only extra variables of ansible-playbook count, so that no variable of the inventory changes a job.
+"""
 
 from __future__ import annotations
 
@@ -18,46 +21,48 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, one_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits import limit_findings
 
-# JobSpec files on the controller: find one, and read its YAML.
-
-JSON, YAML = ".json", (".yaml", ".yml")
+JSON_SUFFIX, YAML_SUFFIXES = ".json", (".yaml", ".yml")
 MAX_BYTES = 256 * 1024
 MAX_ERROR_CHARS = 300
-# What PyYAML raises for values that do not fit their tags, besides errors with a line.
+# What PyYAML raises for values that do not fit their tags, without the line.
 CONSTRUCTION_ERRORS = (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# Has keys of a JobSpec, and trainer_overrides. Each -e set=… adds to those before it.
+SET_VARIABLE = "set"
+ID_VARIABLE = "submission_id"
+# `set` with a list or a mapping, which Ansible would end at its first blank.
+SET_STRUCTURE = re.compile(r"\s*set=(\s*[\[{].*)", re.DOTALL)
 
 
 class JobSpecError(Exception):
-    """A file that cannot be read as a JobSpec. `line` is the number of the line, or 0 for the whole file."""
+    """A file cannot be read as a JobSpec. `line` is the number of the line, or 0 for the whole file."""
 
     def __init__(self, problem: str, remedy: str, mark: Any = None) -> None:
-        """mark: PyYAML's mark of the place, which has one of two types."""
+        """mark: PyYAML's mark of the place."""
         super().__init__(problem)
         self.remedy = remedy
         self.line = mark.line + 1 if mark else 0
 
 
 def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Finding]]:
-    """The content of a JobSpec file, given by its path or by its name in an inventory's jobspecs/.
+    """The content of a JobSpec file, or None and findings that say what is wrong with it.
 
-    The content is None if there are findings.
+    name: the path of the file, or its name in the directory jobspecs/ of an inventory.
     """
     paths = [Path(inventory) for inventory in inventories]
     directories = [(path if path.is_dir() else path.parent) / "jobspecs" for path in paths]
     file = first_file([Path(name), *(directory / name for directory in directories)]) if name else None
     if file is None:
-        names = sorted(
-            path.name for directory in directories for path in directory.glob("*.[jy]*") if path.suffix in (JSON, *YAML)
-        )
+        files = (path for directory in directories for path in directory.glob("*.[jy]*"))
+        names = sorted(path.name for path in files if path.suffix in (JSON_SUFFIX, *YAML_SUFFIXES))
         remedy = f"the inventory has {', '.join(names) or 'none'}; a path to any other file works as well"
         problem = f"there is no file {name[:200]!r}" if name else "no file was named"
         return None, [Finding("jobspec", problem, nearest(name[:200], names) or remedy)]
     try:
         text = read_file(file)
-        content = parse_yaml(text.expandtabs() if file.suffix == JSON else text)
-        if file.suffix == JSON:
+        content = parse_yaml(text.expandtabs() if file.suffix == JSON_SUFFIX else text)
+        if file.suffix == JSON_SUFFIX:
             with contextlib.suppress(ValueError):
-                # For YAML, 1e-06 is text.
+                # Valid JSON is read as JSON: YAML reads 1e-06 as text.
                 content = json.loads(text)
     except JobSpecError as error:
         where = f"{file}, line {error.line}" if error.line else str(file)
@@ -67,20 +72,20 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
 
 
 def first_file(candidates: Sequence[Path]) -> Path | None:
-    """The first of these that exists and is no directory."""
+    """The first of the candidates that exists and is no directory; None if there is none."""
     for candidate in candidates:
         try:
             path = candidate.expanduser()
             if path.exists() and not path.is_dir():
                 return path
-        # A text that is no path: too long, with a NUL, or with the home of a user that does not exist.
+        # The text is no path: too long, with a NUL, or with the home of a user that does not exist.
         except (OSError, ValueError, RuntimeError):
             continue
     return None
 
 
 def read_file(path: Path) -> str:
-    """The text of a file of at most MAX_BYTES. Raises JobSpecError."""
+    """The text of a file. Raises JobSpecError, also for more than MAX_BYTES."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -94,8 +99,8 @@ def read_file(path: Path) -> str:
         raise JobSpecError(str(error), "save the file as UTF-8") from error
 
 
-class Loader(yaml.SafeLoader):
-    """Refuses keys that a mapping has twice: YAML would take the last one, and readers the first."""
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Refuses a mapping with the same key twice: PyYAML would take the last value, and a reader the first."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -112,7 +117,7 @@ class Loader(yaml.SafeLoader):
 def parse_yaml(text: str) -> Any:
     """The content of one YAML document. Raises JobSpecError."""
     try:
-        return yaml.load(text, Loader)  # noqa: S506
+        return yaml.load(text, UniqueKeyLoader)  # noqa: S506
     except yaml.MarkedYAMLError as error:
         parts = [str(part) for part in (error.context, error.problem) if part]
         mark = error.problem_mark or error.context_mark
@@ -123,39 +128,28 @@ def parse_yaml(text: str) -> Any:
         raise JobSpecError(f"cannot be read: {error}", "correct the YAML") from error
 
 
-# What the command line of ansible-playbook changes in a JobSpec: ``-e 'set=["retries=2", "data.seed=1"]'``.
-#
-# Only extra variables count, so that a variable of the inventory changes no job.
-
-# Keys of a JobSpec, and further overrides for trainer_overrides. Each -e set=… adds to those before it.
-SET = "set"
-JOB = "submission_id"
-# A list or a mapping as the value. Ansible would end it at its first blank.
-STRUCTURE = re.compile(r"\s*set=(\s*[\[{].*)", re.DOTALL)
-
-
 def extra_variables(loader: Any, of_new_job: bool) -> list[dict[str, Any]]:
-    """The names of the extra variables of this run, without values; and each value of `set` in a mapping of its own.
+    """One mapping with the names of the other extra variables and no values, then one mapping for each value of `set`.
 
-    loader: the one of this run, which can decrypt files. of_new_job: whether the variable submission_id, which all
-    playbooks have, is the id of the job that is submitted, and not that of its origin.
+    loader: Ansible's, which can decrypt files. of_new_job: whether the variable submission_id is the id of the job that
+    is submitted, and so a key of its JobSpec; else it is the id of the job that is submitted again.
     """
     options = [str(option) for option in context.CLIARGS.get("extra_vars") or ()]
     variables = dict(load_extra_vars(loader))
-    further = []
+    set_values = []
     for option in options:
-        if option.lstrip().startswith(f"{SET}="):
-            match = STRUCTURE.fullmatch(option)
-            further.append({SET: parse_structure(match[1]) if match else parse_kv(option)[SET]})
-    if SET in variables and not further:
-        further = [{SET: plain(variables[SET])}]
-    job = variables.pop(JOB, None)
-    named = [{SET: [f"{JOB}={job}"]}] if of_new_job and job else []
-    return [{str(name): None for name in variables if name != SET}, *named, *further]
+        if option.lstrip().startswith(f"{SET_VARIABLE}="):
+            match = SET_STRUCTURE.fullmatch(option)
+            set_values.append({SET_VARIABLE: parse_structure(match[1]) if match else parse_kv(option)[SET_VARIABLE]})
+    if SET_VARIABLE in variables and not set_values:
+        set_values = [{SET_VARIABLE: plain(variables[SET_VARIABLE])}]
+    job = variables.pop(ID_VARIABLE, None)
+    named = [{SET_VARIABLE: [f"{ID_VARIABLE}={job}"]}] if of_new_job and job else []
+    return [{str(name): None for name in variables if name != SET_VARIABLE}, *named, *set_values]
 
 
 def parse_structure(text: str) -> Any:
-    """A list or mapping in YAML; the text itself, which is then reported as the wrong value, if it is none."""
+    """The list or mapping in a YAML text; if the YAML is wrong, the text itself, which the program then reports."""
     try:
         return plain(yaml.safe_load(text))
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -163,5 +157,5 @@ def parse_structure(text: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value without what Ansible adds to it, such as where it comes from; dates become text, as in JSON."""
+    """A value without Ansible's additions, such as its origin; dates become text, as JSON has none."""
     return json.loads(json.dumps(value, default=str))

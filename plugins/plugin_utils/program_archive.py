@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program `argus/` as one file, argus-<hash>.zip, which nodes run with their Python.
+"""Packs the program `argus/` into one file, argus-<hash>.zip, which nodes run with their Python.
 
-The hash is that of the sources. Beside them, the file has their bytecode for the controller's version of Python: where
-nodes have the same, a start takes 0.15 s instead of 0.28 s; another version reads the sources.
+The hash is that of the sources. The file also has their bytecode for the controller's version of Python: where nodes
+have the same version, a start takes 0.15 s instead of 0.28 s; others compile the sources.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ansible import constants as C  # noqa: N812
+from ansible.plugins.action import ActionBase
 
 PROGRAM = Path(__file__).parents[2] / "argus"
-# Modules that are imported later come from this version, also when the link by which it is run leads to another one.
+# The program runs through a link. Its real path keeps later imports in this version when the link is moved to another.
 MAIN = b"""import os, sys
 sys.path[0] = os.path.realpath(sys.path[0])
 from argus.__main__ import start
 start()
 """
 HASH_CHARACTERS = 12
-# Modules, and what pages of jobs are made of.
+# Modules, and the templates of jobs' pages.
 SUFFIXES = {".py", ".html", ".css", ".js", ".LICENSE"}
 
 
@@ -38,11 +39,22 @@ def program_name() -> str:
     return f"argus-{digest.hexdigest()[:HASH_CHARACTERS]}.zip"
 
 
+def upload_program(action: ActionBase) -> str:
+    """Copy the file to the machine of a task, and return its path there, in the temporary directory of the task."""
+    shell = action._connection._shell
+    if not shell.tmpdir:
+        action._make_tmp_path()
+    path: str = shell.join_path(shell.tmpdir, program_name())
+    action._transfer_file(str(program_archive()), path)
+    action._fixup_perms2((shell.tmpdir, path))
+    return path
+
+
 def program_archive() -> Path:
-    """The file, in Ansible's temporary directory of this run."""
+    """Write the file to Ansible's temporary directory of this run, unless it is there already, and return its path."""
     path = Path(C.DEFAULT_LOCAL_TMP) / program_name()
     if not path.exists():
-        # Several processes of a run may write it.
+        # Processes of the same run may write it at the same time.
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             write_archive(Path(file.name), program_sources())
         Path(file.name).replace(path)
@@ -50,13 +62,13 @@ def program_archive() -> Path:
 
 
 def program_sources() -> dict[str, bytes]:
-    """The files of the program, by their path below the directory that contains `argus`."""
+    """The contents of the program's files, by their paths, which begin with `argus/`."""
     files = sorted(path for path in PROGRAM.rglob("*") if path.suffix in SUFFIXES)
     return {str(path.relative_to(PROGRAM.parent)): path.read_bytes() for path in files}
 
 
 def write_archive(path: Path, sources: Mapping[str, bytes]) -> None:
-    """Write the file, with the same date for all entries."""
+    """Write the zip file, with one date for all entries, so that the same sources make the same file."""
     with zipfile.ZipFile(path, "w") as archive, tempfile.TemporaryDirectory() as directory:
 
         def write(name: str, content: bytes) -> None:

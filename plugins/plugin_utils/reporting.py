@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
 
 display = Display()
-# Measured on the controller when the run begins, as the processes that run tasks are detached from the terminal.
+# Read when the run begins, as the processes that run tasks are detached from the terminal.
 IS_TERMINAL = sys.stdout.isatty()
 # Without a terminal, as in CI and in files, tables have this width.
 DEFAULT_TABLE_WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
@@ -26,7 +26,7 @@ def table_width() -> int:
     return int(value) if value.isascii() and value.isdecimal() and int(value) > 0 else DEFAULT_TABLE_WIDTH
 
 
-def sentence_width() -> int | None:
+def text_width() -> int | None:
     """The width of running text; None without a terminal, so that grep finds whole sentences."""
     return table_width() if IS_TERMINAL else None
 
@@ -38,12 +38,12 @@ def report_lines(
     findings: Sequence[Finding],
     text: Sequence[str],
     width: int | None = None,
-    text_width: int | None = None,
+    line_width: int | None = None,
 ) -> list[str]:
-    """Return the lines to print; none when there is nothing below the title."""
+    """The lines to print, none if there is nothing below the title. width: of tables. line_width: of running text."""
     lines = [table(header or (), rows, width)] if rows else []
-    title = sentence(printable(title or "", lines=False), text_width)
-    text = [sentence(printable(line), text_width) for line in text]
+    title = sentence(printable(title or "", lines=False), line_width)
+    text = [sentence(printable(line), line_width) for line in text]
     if findings:
         # An empty line separates the two tables.
         lines += [*([""] if lines else []), findings_table(findings, width)]
@@ -52,7 +52,7 @@ def report_lines(
 
 
 def failure_message(findings: Sequence[Finding], failure_text: str | None = None) -> str:
-    """Return the message to fail with, or an empty string. Details are in the table."""
+    """The message of a failure, "" without one. The findings themselves are in the table."""
     count = len(errors(findings))
     problems = [f"{count} error{'s' if count > 1 else ''}, see the table above"] if count else []
     return ". ".join([*problems, *([printable(failure_text)] if failure_text else [])])
@@ -66,8 +66,11 @@ def print_report(
     text: Sequence[str] = (),
     failure_text: str | None = None,
 ) -> dict[str, Any]:
-    """Print a report, and return the result of its task, which fails if a finding is an error, or with failure_text."""
-    lines = report_lines(title, header, rows, findings, text, table_width(), sentence_width())
+    """Print a title, a table of rows, the findings and lines of text, and return the result of the task.
+
+    The task fails if a finding is an error, or with a failure_text, which is part of the message of the failure.
+    """
+    lines = report_lines(title, header, rows, findings, text, table_width(), text_width())
     if lines:
         display.display("\n" + "\n".join(lines))
     message = failure_message(findings, failure_text)

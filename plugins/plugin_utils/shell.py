@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line of the controller that opens a shell with the environment of a job."""
+"""The command line with which a user of the controller opens a shell in the node of a job's driver."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .program_call import Node
+from .node_command import Node
 
-# By variable of Ansible, the option of ssh.
+# Variables of Ansible, and the options of ssh for them.
 SSH_OPTIONS = {"ansible_port": "-p", "ansible_user": "-l", "ansible_ssh_private_key_file": "-i"}
 
 
 def shell_line(submission_id: str, host: str, head: Node, variables: Mapping[str, Any]) -> str:
-    """The command line for a job whose driver is on a node. variables: those of its host."""
+    """The command line for a job. host: the node with its driver. variables: Ansible's, for this host."""
     directory = head.directory and f"{head.directory.rpartition('/')[0]}/{host}"
     line = replace(head, name=host, directory=directory).in_node_command("shell", submission_id, terminal=True)
     line = f"sudo {line}" if variables.get("ansible_become") and not directory else line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Sources of snapshots on the controller: releases, repositories and directories, with the user's pip and git."""
+"""Sources of snapshots of verl that the controller sends: releases by pip, repositories by git, and directories."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.staging.source_tr
 
 RELEASE = re.compile(r"verl==([0-9][0-9A-Za-z]*(?:\.[0-9A-Za-z]+)*)")
 # The notation of pip: git+https://host/path@ref, git+ssh://git@host/path@ref, git+file:///path@ref.
-# An @ before the path belongs to the host; git would read a ref that begins with a dash as an option.
-# ssh would read a host that begins with a dash in the same way.
+# An @ before the path belongs to the host. A ref or a host must not begin with a dash: git or ssh would take it for an
+# option.
 REPOSITORY = re.compile(
     r"git\+(?P<url>(?:https?|ssh|file)://(?!-)[^/\0-\x20]*/[^\0-\x20]+)@(?P<ref>[^@:\0-\x20-][^@:\0-\x20]*)"
 )
@@ -42,19 +42,18 @@ REPOSITORY = re.compile(
 
 @dataclass(frozen=True)
 class Sources:
-    """Where sources are found.
+    """Where the controller looks for sources."""
 
-    base: where relative paths begin. shared_roots: the paths of the shared root, on which only nodes open files.
-    scratch: an empty directory for what is fetched.
-    """
-
+    # Where relative paths begin.
     base: Path
+    # The paths of the shared root on machines and in nodes. Only nodes open files there.
     shared_roots: Sequence[str]
+    # An empty directory for fetched files.
     scratch: Path
     git: Git
 
     def part(self, text: str, is_overlay: bool) -> tuple[dict[str, Any], CodeSource | None]:
-        """The description of a source for the program, and the source if it is on the controller."""
+        """The description of a source for `argus stage`, and the source itself if the controller has to send it."""
         if text.startswith("git+file:"):
             self.check_repository(text)
         elif is_path(text) and (path := self.path_on_shared_root(text)):
@@ -66,42 +65,42 @@ class Sources:
         return {"place": "controller", **described}, source
 
     def source_of(self, text: str, is_overlay: bool) -> CodeSource | None:
-        """A source on the controller; None for a name, which can be that of a snapshot."""
+        """A source that the controller has to send; None for the name of a snapshot."""
         if is_overlay:
-            path = self.directory(text)
+            path = self.real_directory(text)
             return source_tree.overlay_source(path, str(path))
         if match := RELEASE.fullmatch(re.sub(r"\s", "", text)):
-            # A release never changes: its name is enough, so nothing is fetched for a comparison.
+            # A release never changes: its name is enough to compare, and nothing is fetched yet.
             label = f"verl=={match[1]}"
             return CodeSource(label, label, partial(fetch_release, label, self.scratch), f"verl-{match[1]}")
         if text.startswith("git+"):
-            return repository(text, self.git, self.scratch)
+            return repository_source(text, self.git, self.scratch)
         if not is_path(text):
             return None
-        path = self.directory(text)
+        path = self.real_directory(text)
         return source_tree.verl_source(path, str(path))
 
-    def absolute(self, text: str) -> Path:
+    def absolute_path(self, text: str) -> Path:
         return Path(os.path.normpath(self.base / Path(text).expanduser()))
 
     def path_on_shared_root(self, text: str) -> str:
-        """The path of a directory relative to the shared root; nothing if it is elsewhere."""
-        path = self.absolute(text)
+        """The path of a directory relative to the shared root; "" if it is elsewhere."""
+        path = self.absolute_path(text)
         for root in self.shared_roots:
             for top in (Path(root), Path(root).resolve()):
                 if path.is_relative_to(top):
                     return str(path.relative_to(top))
         return ""
 
-    def directory(self, text: str) -> Path:
-        """The real path of a directory of the controller."""
-        real = self.absolute(text).resolve()
+    def real_directory(self, text: str) -> Path:
+        """The path of a directory without links. Raises StagingError if a link leads to the shared root."""
+        real = self.absolute_path(text).resolve()
         if self.path_on_shared_root(str(real)):
             raise StagingError(text, "leads to the shared root through a link.", "Give its path on the shared root.")
         return real
 
     def check_repository(self, text: str) -> None:
-        """Raises StagingError for a repository on the shared root."""
+        """Raise StagingError for a repository on the shared root."""
         if self.path_on_shared_root(str(Path(urlsplit(text).path.rpartition("@")[0]).resolve())):
             problem = "is on the shared root, where only nodes open files."
             raise StagingError(f'source "{text}"', problem, "Give the path of a checkout there, or another repository.")
@@ -112,7 +111,7 @@ def is_path(text: str) -> bool:
 
 
 def fetch_release(label: str, scratch: Path) -> Content:
-    """A release from a package index."""
+    """Download a release from a package index, and return the files of its packages."""
     with zipfile.ZipFile(fetch_wheel(label, scratch)) as wheel:
         members = [member for member in wheel.infolist() if is_source_file(label, member)]
         if sum(member.file_size for member in members) > MAX_SOURCE_BYTES:
@@ -125,6 +124,7 @@ def fetch_release(label: str, scratch: Path) -> Content:
 
 
 def is_source_file(label: str, member: zipfile.ZipInfo) -> bool:
+    """Whether a file of the wheel belongs to a snapshot. Raises StagingError for a path that cannot be shown."""
     name = member.filename
     is_source = name.partition("/")[0] in PACKAGES and not member.is_dir() and not is_ignored(name)
     if is_source and not is_plain_path(name):
@@ -133,6 +133,7 @@ def is_source_file(label: str, member: zipfile.ZipInfo) -> bool:
 
 
 def fetch_wheel(label: str, scratch: Path) -> Path:
+    """Download a wheel by pip, and return its path."""
     # -P: Python would look for pip in the working directory first, where others may write.
     pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     # Only wheels: reading the metadata of a source distribution runs its code. Training uses the image's Python, so
@@ -151,15 +152,15 @@ def fetch_wheel(label: str, scratch: Path) -> Path:
     return wheels[0]
 
 
-def repository(text: str, git: Git, scratch: Path) -> CodeSource:
-    """One commit of a repository."""
+def repository_source(text: str, git: Git, scratch: Path) -> CodeSource:
+    """The source for one commit of a repository, which is fetched later."""
     match = REPOSITORY.fullmatch(text)
     if not match:
         remedy = "Give git+https://<host>/<path>@<branch, tag or commit>, or git+ssh://git@<host>/<path>@<…>."
         raise StagingError(f'source "{without_password(text)}"', "is not a repository with a ref.", remedy)
     url, ref = match["url"], match["ref"]
     address = urlsplit(url)
-    # A password with a slash in it looks like a path.
+    # The @ is searched in the whole URL, as a password with a slash looks like a path.
     if address.password or (address.scheme.startswith("http") and "@" in url):
         place = f'source "{without_password(text)}"'
         raise StagingError(

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes through the input and output of commands in a node: answers, which are limited, and files."""
+"""What goes through the input and output of commands on machines: limited output, and copies of files.
+
+Jobs can change what a module of Ansible answers in a node: it is cut, and keys on which Ansible would act are removed.
+Files travel through `dd` in parts, one command for each: a connection holds a command's input and output in memory.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +17,50 @@ from ansible.module_utils.common.text.converters import to_text
 from ansible.module_utils.json_utils import _filter_non_json_lines
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 
-# What comes out of a node, where jobs can change what a module answers: limited, and without what Ansible acts on.
-
-# A part of a file that is copied has 8 MiB, and Ansible needs six times the size of an answer.
+# More than READ_PART_BYTES, and not much more: Ansible needs six times the size of an answer.
 MAX_OUTPUT_BYTES, MAX_ERROR_BYTES = 16 << 20, 1 << 20
-# The exit codes of `timeout` for a command that it has ended: one that heeds a signal, and one that does not.
-TIMED_OUT = (124, 137)
-# Ansible makes variables of facts, of all hosts with run_once, and shows warnings as its own.
+# The exit codes of `timeout` for a command that it has ended by SIGTERM, and by SIGKILL.
+TIMEOUT_EXIT_CODES = (124, 137)
+# Keys of an answer on which Ansible acts, as by adding hosts, giving up one, or showing warnings as its own.
 ACTED_ON = ("add_group", "add_host", "deprecations", "invocation", "unreachable", "warnings")
-# With these prefixes, keys are Ansible's own, or make a value something else than JSON.
+# Keys with these prefixes become facts, which with run_once are set on all hosts, or make a value more than JSON.
 PREFIXES = ("ansible_", "_ansible_", "__ansible_")
 JOB_ID = "ansible_job_id"
+BLOCK_BYTES = 64 * 1024
+# The blocks of a part. Fewer are read at once: the ssh connection copies all that it has read with every piece that
+# arrives, and is fastest with 8 MiB.
+WRITE_BLOCKS, READ_BLOCKS = 1024, 128
+WRITE_PART_BYTES, READ_PART_BYTES = WRITE_BLOCKS * BLOCK_BYTES, READ_BLOCKS * BLOCK_BYTES
+# Runs a command with an input, and returns its output. Raises an error that names the file if the command fails.
+Run = Callable[[str, "bytes | None"], bytes]
 
 
 def limited_command(command: str, seconds: int, converses: bool = False, max_bytes: int = MAX_OUTPUT_BYTES) -> str:
-    """A command line for a shell that ends a command after a time, and cuts what it prints.
+    """A shell's command line that ends a command after some seconds, and cuts its output.
 
-    converses: whether the command waits for an answer to what it prints; otherwise that may come late.
-    max_bytes: the limit of what it prints.
+    converses: whether the command waits for an answer to its output, which then must not be buffered.
+    max_bytes: the limit of its standard output.
     """
     run, head = f"timeout -k 5 {seconds} {command}", "stdbuf -o0 head" if converses else "head"
     outputs = f"{{ {{ {run}; echo $? >&5; }} | {head} -c {max_bytes} >&3; }} 2>&1 | {head} -c {MAX_ERROR_BYTES} >&4"
     return f"exec 3>&1 4>&2; code=$({{ {outputs}; }} 5>&1); exit $code"
 
 
-def answer_problem(code: int, stdout: bytes, limit: int, took: float) -> str:
-    """Why an answer does not count, or nothing."""
+def limit_problem(code: int, stdout: bytes, seconds: int, took_seconds: float) -> str:
+    """Which limit of limited_command() a command has reached, so that its output does not count; "" if none."""
     if len(stdout) >= MAX_OUTPUT_BYTES:
         return f"a command has printed more than {MAX_OUTPUT_BYTES >> 20} MiB"
-    return f"a command has not ended within {limit} s" if code in TIMED_OUT and took >= limit else ""
+    return (
+        f"a command has not ended within {seconds} s" if code in TIMEOUT_EXIT_CODES and took_seconds >= seconds else ""
+    )
 
 
-def reduced_answer(stdout: bytes) -> bytes:
-    """The answer of a module without the keys that Ansible acts on. Other output stays as it is."""
+def without_keys_acted_on(stdout: bytes) -> bytes:
+    """The JSON answer of a module without the keys on which Ansible acts. Other output stays as it is."""
     if b"{" not in stdout:
         return stdout
     try:
-        # As Ansible reads it.
+        # Ansible finds the JSON in the same way.
         answer = json.loads(_filter_non_json_lines(to_text(stdout, errors="surrogate_then_replace"), True)[0])
     except (ValueError, RecursionError):
         return stdout
@@ -61,56 +72,42 @@ def is_acted_on(key: str) -> bool:
     return key in ACTED_ON or key.startswith(PREFIXES)
 
 
-# Copies files through the input and the output of commands, for connections that have nothing else.
-#
-# Files travel in parts, each in a command of its own: connections hold the input and the output of a command in
-# memory.
-
-BLOCK = 64 * 1024
-WRITE_BLOCKS = 1024
-# Fewer: with every piece that arrives, the connection of ssh copies all that it has read. 8 MiB are the fastest for it.
-READ_BLOCKS = 128
-WRITE_PART, READ_PART = WRITE_BLOCKS * BLOCK, READ_BLOCKS * BLOCK
-# Runs a command with an input, and returns its output. Raises an error that names the file if the command fails.
-Run = Callable[[str, "bytes | None"], bytes]
-
-
 def put_file(run: Run, source: str, target: str) -> None:
-    """Copy a file of the controller. Raises AnsibleFileNotFound if there is none."""
+    """Copy a file of the controller to the machine. Raises AnsibleFileNotFound if there is no such file."""
     if not Path(source).exists():
         raise AnsibleFileNotFound(f"file or module does not exist: {source}")
     with Path(source).open("rb") as file:
-        number, data = 0, file.read(WRITE_PART)
+        number, data = 0, file.read(WRITE_PART_BYTES)
         while data or not number:
             run(write_command(target, number, not data), data)
-            number, data = number + 1, file.read(WRITE_PART)
+            number, data = number + 1, file.read(WRITE_PART_BYTES)
 
 
 def fetch_file(run: Run, source: str, target: str, size: int | None = None) -> None:
-    """Copy a file to the controller.
+    """Copy a file of the machine to the controller.
 
-    size: of a regular file that a job may have replaced meanwhile. No link is followed, nothing is waited for, and
-    at most one part more is read.
+    size: the bytes of a regular file that a job may have replaced meanwhile: no link is followed, no FIFO waited for,
+    and at most one part more than the size is read. None for a trusted file.
     """
     with Path(target).open("wb") as file:
         number, data = 0, b""
-        while (not number or len(data) == READ_PART) and (size is None or file.tell() <= size):
+        while (not number or len(data) == READ_PART_BYTES) and (size is None or file.tell() <= size):
             data = run(read_command(source, number, size is None), None)
             file.write(data)
             number += 1
 
 
 def write_command(path: str, part: int, empty: bool = False) -> str:
-    """Writes a part of a file. It may be repeated: it has its place in the file."""
+    """The command that writes one part of a file. Repeated, it writes the same bytes to the same place."""
     position = f" seek={part * WRITE_BLOCKS} conv=notrunc" if part else ""
-    return f"dd of={shlex.quote(path)} bs={BLOCK}{position}{' count=0' if empty else ''}"
+    return f"dd of={shlex.quote(path)} bs={BLOCK_BYTES}{position}{' count=0' if empty else ''}"
 
 
 def read_command(path: str, part: int, trusted: bool = True) -> str:
-    """Reads a part of a file. trusted: it may be a link, or a FIFO that has to be waited for."""
-    # Without fullblock, a block that a file system gives in pieces would look like the end of the file.
+    """The command that reads one part of a file. trusted: whether it may follow a link, and wait for a FIFO."""
+    # Without fullblock, a block that the file system returns in pieces would look like the end of the file.
     flags = "fullblock" if trusted else "fullblock,nofollow,nonblock"
-    return f"dd if={shlex.quote(path)} bs={BLOCK} skip={part * READ_BLOCKS} count={READ_BLOCKS} iflag={flags}"
+    return f"dd if={shlex.quote(path)} bs={BLOCK_BYTES} skip={part * READ_BLOCKS} count={READ_BLOCKS} iflag={flags}"
 
 
 def copy_error(node: str, path: str, stderr: bytes) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of a hostfile of MPI, DeepSpeed, torchrun or PBS as an inventory."""
+"""Makes an inventory of a hostfile of MPI, DeepSpeed, torchrun or PBS, for playbooks/init.yml, as a filter."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def is_address(text: str) -> bool:
 
 
 def address_of(host: str) -> str:
-    """The address of a host for other hosts, IPv4 if it has one, or ""."""
+    """The address at which other hosts reach a host, IPv4 if it has one; "" if there is none."""
     addresses = [host] if is_address(host) else resolve(host)
     return min(filter(is_reachable, addresses), key=lambda address: ":" in address, default="")
 
 
-def parse(text: str, file: str) -> tuple[dict[str, int | None], list[Finding]]:
-    """The hosts of a hostfile in their order, each with its GPUs if the file says how many, and all its problems."""
+def parse_hostfile(text: str, file: str) -> tuple[dict[str, int | None], list[Finding]]:
+    """The hosts in their order with their numbers of GPUs, None if the file has none, and what is wrong in the file."""
     slots: dict[str, str | None] = {}
     lines: Counter[str] = Counter()
     findings: list[Finding] = []
@@ -55,7 +55,7 @@ def parse(text: str, file: str) -> tuple[dict[str, int | None], list[Finding]]:
             findings.append(Finding(place, f"{one_line(stated, 100)!r} is not a host", FORMS))
             continue
         count = match["colon"] or match["slots"]
-        # PBS writes a line for each slot.
+        # A host without a count may have several lines: PBS writes one for each slot.
         if lines[host] and (count or slots[host]):
             findings.append(Finding(place, f"{host} has an earlier line", "give a host one line with all its slots"))
         lines[host] += 1
@@ -67,17 +67,17 @@ def parse(text: str, file: str) -> tuple[dict[str, int | None], list[Finding]]:
 
 
 def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dict[str, Any]:
-    """The inventory with the head on the first host and a worker on each, and the problems of the file.
+    """The inventory with the head on the first host and a worker on each, and what is wrong in the file.
 
-    template: the inventory whose variables of all nodes stay. They say where nodes run.
+    template: an inventory whose variables of all nodes are kept. They say how nodes run.
     """
-    shared = template[NODES]["vars"]
-    gpus, findings = parse(text, file)
+    group_variables = template[NODES]["vars"]
+    gpus, findings = parse_hostfile(text, file)
     nodes: list[dict[str, Any]] = []
     for host in gpus:
         node = {"ansible_host": host}
-        # Nodes without a container find their addresses.
-        if runtime_of(shared) == CONTAINER:
+        # A process finds its address itself.
+        if runtime_of(group_variables) == CONTAINER:
             node |= {"ray_node_machine": host, "ray_node_address": address_of(host)}
             if not node["ray_node_address"]:
                 problem, remedy = f"{host} has no address at which other hosts reach it", "write its address"
@@ -88,5 +88,5 @@ def hostfile_inventory(text: str, file: str, template: Mapping[str, Any]) -> dic
         for number, (node, count) in enumerate(zip(nodes, gpus.values(), strict=True))
     }
     children = {HEADS: {"hosts": {"ray-head": nodes[0] if nodes else {}}}, WORKERS: {"hosts": workers}}
-    inventory = {NODES: {"children": children, "vars": dict(shared)}}
+    inventory = {NODES: {"children": children, "vars": dict(group_variables)}}
     return {"inventory": inventory, "findings": [finding.as_dict() for finding in findings]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory: its files, the machines of its nodes, and its checks before any host is touched."""
+"""The groups of an inventory, the machine of each node, and the checks of all this before any host is touched."""
 
 from __future__ import annotations
 
@@ -14,23 +14,7 @@ from ...module_utils.cluster.names import CHECKS
 from ...module_utils.cluster.process_host import is_reachable
 from .nodes import CONTAINER, PROCESS
 
-# The files of an inventory, as Ansible finds and reads them.
-
-
-def source_findings(sources: Iterable[str]) -> list[Finding]:
-    """Missing inventories, beside which Ansible goes on with the others. With a comma, one is a list of hosts."""
-    missing = [source for source in sources if "," not in source and not Path(source).exists()]
-    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
-
-
-def no_hosts_findings(sources: Sequence[str]) -> list[Finding]:
-    """The problems of inventories in which Ansible found no hosts."""
-    remedy = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
-    empty = Finding(", ".join(sources) or "inventory", "has no hosts", f"{remedy}hosts: {{gpu-0: , gpu-1: }}")
-    return source_findings(sources) or [empty]
-
-
-# Ansible's own: the variables of every host, and the hosts of every group.
+# As Ansible has them: the variables of a host, those of all hosts, and the hosts of all groups.
 Variables = Mapping[str, Any]
 HostVars = Mapping[str, Variables]
 Groups = Mapping[str, "list[str]"]
@@ -39,13 +23,14 @@ Groups = Mapping[str, "list[str]"]
 NODES = "ray"
 HEADS = "head"
 WORKERS = "workers"
-# The prefixes of this collection: an unknown variable with one of them is misspelt. Others are a user's own.
-PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
-# Connections that pass on all that a host answers, and the one that does not.
+# The value of ansible_connection for the controller itself.
 LOCAL = "local"
+# The prefixes of this collection: an unknown variable with one of them is misspelt. Other variables are the user's.
+VARIABLE_PREFIXES = ("cluster_", "preflight_", "ray_node_", "staging_", "job_", "shared_root", "slurm_")
+# Connections that pass on all that a host answers, and the collection's, which does not.
 PLAIN_SSH, OWN_SSH = ("ssh", "ansible.builtin.ssh", "smart", "paramiko"), "argus.verl.ssh"
 # Docker's rule for the names of containers and networks, restricted to valid host names.
-NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def runtime_of(variables: Variables) -> str:
@@ -57,13 +42,13 @@ def on_host_network(variables: Variables) -> bool:
 
 
 def machine_name(node: str, variables: Variables) -> str:
-    """The name by which people know a node's machine: of several nodes, that of the first."""
+    """The name of a node's machine for people. If its nodes have several names for it, people know the first node's."""
     local = "localhost" if variables.get("ansible_connection") == LOCAL else node
     return node if runtime_of(variables) == PROCESS else str(variables.get("ray_node_machine") or local)
 
 
 def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
-    """The key of a node's machine, which its nodes share. A process has its host for itself."""
+    """A key that the nodes of one machine share. A process has its host for itself."""
     name = machine_name(node, variables)
     if variables.get("ray_node_machine") or name != node or runtime_of(variables) == PROCESS:
         return (name,)
@@ -72,9 +57,9 @@ def machine_key(node: str, variables: Variables) -> tuple[str, ...]:
 
 
 def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] = ()) -> dict[str, list[str]]:
-    """The nodes of each machine, by the one that represents it: what belongs to the machine is done there.
+    """The nodes of each machine, by the host that represents it, on which tasks for the machine run.
 
-    reached: the hosts of the run. The first node among them represents a machine; without any, the first node.
+    reached: the hosts of the run. The first node among them represents its machine; without any, the first node.
     """
     machines: dict[tuple[str, ...], list[str]] = {}
     for node in nodes:
@@ -84,17 +69,31 @@ def placement(nodes: Iterable[str], hostvars: HostVars, reached: Iterable[str] =
 
 
 def address_of(variables: Variables) -> str:
-    """Where other nodes reach one that uses the network of its machine, as far as the inventory says; or ""."""
+    """Where other nodes reach a node on its machine's network; "" if the inventory does not say it."""
     host = str(variables.get("ansible_host") or "")
     return str(variables.get("ray_node_address") or (host if is_reachable(host) else ""))
 
 
 def cluster_nodes(groups: Groups) -> list[str]:
-    """Return heads and workers; unlike the group of all nodes, also those that are not in it by mistake."""
+    """The heads and workers, also those that are missing in the group of all nodes by mistake."""
     return list(dict.fromkeys([*groups.get(HEADS, []), *groups.get(WORKERS, [])]))
 
 
+def source_findings(sources: Iterable[str]) -> list[Finding]:
+    """Errors for missing inventories, which Ansible would ignore. A source with a comma is a list of hosts."""
+    missing = [source for source in sources if "," not in source and not Path(source).exists()]
+    return [Finding(source, "does not exist", "correct the path after -i") for source in missing]
+
+
+def no_hosts_findings(sources: Sequence[str]) -> list[Finding]:
+    """Why Ansible found no hosts."""
+    remedy = "add hosts; Ansible's warnings above tell what it could not read. In YAML, each host ends with a colon: "
+    empty = Finding(", ".join(sources) or "inventory", "has no hosts", f"{remedy}hosts: {{gpu-0: , gpu-1: }}")
+    return source_findings(sources) or [empty]
+
+
 def group_findings(groups: Groups) -> Iterator[Finding]:
+    """Check that there are one head and workers, and all nodes in the group of nodes."""
     heads, workers = groups.get(HEADS, []), groups.get(WORKERS, [])
     if len(heads) > 1:
         problem = f"has {len(heads)} hosts ({', '.join(heads)})"
@@ -111,7 +110,7 @@ def group_findings(groups: Groups) -> Iterator[Finding]:
 
 
 def role_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
-    """Find nodes that are head and worker. A machine can be both, with a node for each."""
+    """Find nodes that are both head and worker. A machine can be both, but with a node for each."""
     for node in sorted(set(groups.get(HEADS, [])) & set(groups.get(WORKERS, []))):
         remedy = "the head never trains: remove it from workers"
         if runtime_of(hostvars[node]) != PROCESS:
@@ -120,9 +119,9 @@ def role_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
 
 
 def limit_findings(reached: Iterable[str], target_groups: Iterable[str], groups: Groups) -> Iterator[Finding]:
-    """Check that a run reaches what its playbook works on: Ansible skips a group without hosts, and succeeds.
+    """Check that --limit leaves a host of each group: Ansible would skip a group without hosts, and succeed.
 
-    reached: the hosts that --limit leaves.
+    reached: the hosts that --limit leaves. target_groups: the groups that the playbook works on.
     """
     reached_nodes = set(reached)
     for group in target_groups:
@@ -132,11 +131,11 @@ def limit_findings(reached: Iterable[str], target_groups: Iterable[str], groups:
 
 
 def node_findings(node: str, settings: Variables) -> Iterator[Finding]:
-    if not NAME.fullmatch(node):
+    if not NODE_NAME.fullmatch(node):
         remedy = "use lower-case letters, digits and dashes, at most 63; an address belongs in ansible_host"
         yield Finding(node, "is not a valid node name", remedy)
     address, is_process = address_of(settings), runtime_of(settings) == PROCESS
-    # Of a node without a container, it is found on its host.
+    # The address of a process is found on its host.
     if on_host_network(settings) and not is_reachable(address) and (address or not is_process):
         remedy = "set the IP address at which the other nodes reach this one; a loopback makes gloo and NCCL fail"
         yield Finding(node, f"ray_node_address is {address!r} with cluster_network: host", remedy)
@@ -168,7 +167,7 @@ def runtime_findings(nodes: Iterable[str], hostvars: HostVars) -> Iterator[Findi
 
 
 def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
-    """Check that nodes reach each other, at addresses of their own machines."""
+    """Check that nodes can reach each other, and that no two machines have the same address."""
     nodes = cluster_nodes(groups)
     machines = {machine_name(host, hostvars[host]): placed for host, placed in placement(nodes, hostvars).items()}
     own_network = [node for node in nodes if not on_host_network(hostvars[node])]
@@ -176,12 +175,12 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
         problem = f"a container network does not span {len(machines)} machines ({', '.join(machines)})"
         remedy = "set cluster_network: host, and for each node an IP address as ansible_host, or as ray_node_address"
         yield Finding(", ".join(own_network), problem, remedy)
-    # Nodes of one machine share its address, and have ports of their own.
+    # By address, a node of each machine that has it. Nodes of one machine share an address.
     holders: dict[str, dict[str, str]] = {}
     for machine, placed in machines.items():
         for node in placed:
             variables = hostvars[node]
-            # Processes find theirs themselves, and share it with others on their host.
+            # A process finds its address itself, so only one that is set counts.
             address = variables.get("ray_node_address") if runtime_of(variables) == PROCESS else address_of(variables)
             if on_host_network(variables) and address:
                 holders.setdefault(str(address), {})[machine] = node
@@ -196,7 +195,7 @@ def placement_findings(hostvars: HostVars, groups: Groups) -> Iterator[Finding]:
 
 
 def _host_value(name: str, variables: Variables) -> Any:
-    """The value of a variable; "~" is the home of Ansible's user, which modules know and an engine does not."""
+    """The value to check. A process may have "~" in cluster_state_dir: modules expand it, while an engine could not."""
     value = variables[name]
     if name == "cluster_state_dir" and runtime_of(variables) == PROCESS and str(value).startswith("~/"):
         return value[1:]
@@ -204,20 +203,20 @@ def _host_value(name: str, variables: Variables) -> Any:
 
 
 def value_findings(hosts: Iterable[str], hostvars: HostVars) -> list[Finding]:
-    """Check names and paths that reach machines, once for all hosts that have the same value."""
+    """Check names and paths that machines get, with one finding for all hosts with the same value."""
     problems: dict[tuple[str, str, str], list[str]] = {}
     for host in hosts:
         variables = hostvars[host]
         for name, check in CHECKS.items():
-            # An explicit null replaces the default, too.
+            # The value may be null, which replaces the default.
             if name in variables and (remedy := check(_host_value(name, variables))):
                 problems.setdefault((name, repr(variables[name]), remedy), []).append(host)
     return [Finding(", ".join(at), f"{name} is {value}", remedy) for (name, value, remedy), at in problems.items()]
 
 
 def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding]:
-    """Check that jobs cannot reach the token of other clusters, and are not root."""
-    root, loaded = [], []
+    """Check that jobs can write neither the state of the cluster nor images, and are not root."""
+    root_hosts, archive_hosts = [], []
     for host in hosts:
         variables = hostvars[host]
         shared_root = variables.get("shared_root_source") or variables.get("shared_root")
@@ -226,29 +225,29 @@ def trust_findings(hosts: Iterable[str], hostvars: HostVars) -> Iterator[Finding
             text = f"cluster_state_dir {path} lies in the shared root"
             yield Finding(host, text, "move it to where jobs cannot write")
         if str(variables.get("ray_node_user") or "").startswith("0:"):
-            root.append(host)
+            root_hosts.append(host)
         archive = variables.get("cluster_image_archive")
         url = str(archive.get("url") or "") if isinstance(archive, Mapping) else ""
         if shared_root and PurePosixPath(str(shared_root)) in PurePosixPath(url.removeprefix("file://")).parents:
-            loaded.append(host)
-    if loaded:
+            archive_hosts.append(host)
+    if archive_hosts:
         text = "cluster_image_archive.url is on the shared root, where jobs can replace what a machine's engine opens"
         remedy = "name a file on another file system, a web server, or its path on the controller"
-        yield Finding(", ".join(loaded), text, remedy)
-    if root:
+        yield Finding(", ".join(archive_hosts), text, remedy)
+    if root_hosts:
         remedy = 'set another user, such as "61000:61000", or remove ray_node_user for the default'
         text = "ray_node_user is root: so is every job in its container, and on the shared root"
-        yield Finding(", ".join(root), text, remedy, WARNING)
+        yield Finding(", ".join(root_hosts), text, remedy, WARNING)
 
 
-def unknown_variables(
+def unknown_variable_findings(
     hosts: Sequence[str], hostvars: Mapping[str, Iterable[str]], names: set[str]
 ) -> Iterator[Finding]:
     """Find variables with a prefix of this collection that nothing reads."""
     unknown: dict[str, list[str]] = {}
     for host in hosts:
         for name in hostvars[host]:
-            if name not in names and str(name).startswith(PREFIXES):
+            if name not in names and str(name).startswith(VARIABLE_PREFIXES):
                 unknown.setdefault(str(name), []).append(host)
     for name, at in unknown.items():
         where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
@@ -257,9 +256,9 @@ def unknown_variables(
 
 
 def validate(hostvars: HostVars, groups: Groups, variables: Iterable[str]) -> list[Finding]:
-    """Return every problem of an inventory that is visible without touching a host.
+    """All problems of an inventory that are visible without touching a host, except those of ports.
 
-    variables: the names of all variables that have a meaning here.
+    variables: the names of all variables that the collection reads.
     """
     nodes = cluster_nodes(groups)
     return [
@@ -270,15 +269,12 @@ def validate(hostvars: HostVars, groups: Groups, variables: Iterable[str]) -> li
         *placement_findings(hostvars, groups),
         *value_findings(nodes, hostvars),
         *trust_findings(nodes, hostvars),
-        *unknown_variables(nodes, hostvars, set(variables)),
+        *unknown_variable_findings(nodes, hostvars, set(variables)),
     ]
 
 
 def summary(hostvars: HostVars, groups: Groups, default_name: str) -> str:
-    """What a correct inventory describes.
-
-    default_name: the name of a cluster whose inventory has none.
-    """
+    """A line about a correct inventory. default_name: the cluster's name if the inventory sets none."""
     name = hostvars[groups[HEADS][0]].get("cluster_name", default_name)
     workers = len(groups[WORKERS])
     return f"Inventory fine: cluster {name}, 1 head, {workers} {'worker' if workers == 1 else 'workers'}"

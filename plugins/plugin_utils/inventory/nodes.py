@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes: what a Ray node is, planned from its settings in the inventory and its probed machine."""
+"""Plans a Ray node from its variables and its probed machine: image, GPUs, CPUs, user and ports.
+
+The label of a running container or process tells later which of these settings have changed.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,24 @@ from ...module_utils.privileges import UNPRIVILEGED
 
 HEAD = "head"
 WORKER = "worker"
-# How a node runs: ray_node_runtime.
+# The values of ray_node_runtime: how a node runs.
 CONTAINER = "container"
 PROCESS = "process"
 CPU = "cpu"
 CUDA = "cuda"
 ROCM = "rocm"
-# A job's driver requests one of these, which forces it onto a worker; a worker has enough for any number of drivers.
+# A job's driver requests one unit, so that Ray places it on a worker. A worker has enough for all drivers.
 WORKER_RESOURCES = {"worker_node": 100}
-# SFT requests 10 CPUs per process and PPO 3, whatever they need; logical GPUs come with enough logical CPUs for that
-# and for drivers, or a job that fits the GPUs would wait for CPUs for ever.
+# SFT requests 10 CPUs per process and PPO 3. Logical GPUs come with enough logical CPUs for these and for drivers, or a
+# job that fits the GPUs would wait for CPUs for ever.
 LOGICAL_CPUS_PER_GPU = 12
+# The most characters of a value, and the most settings, in a message.
+MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
+# Before the name of a variable in ray_node_env.
+ENVIRONMENT_PREFIX = "ray_node_env "
+SETTING_PREFIXES = ("cluster_", "ray_node_", "shared_root")
+# Not in the label: with another of the first three there is nothing to compare, and the last has a key per variable.
+OMITTED_SETTINGS = {"cluster_name", "cluster_engine", "ray_node_runtime", "ray_node_env"}
 
 
 class PlanError(Exception):
@@ -39,16 +49,15 @@ class PlanError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """The variables of one node, by their names, and what follows from all machines.
-
-    accelerator: resolved, never "auto".
-    derived_env: the variables of NCCL and gloo; ray_node_env overrides them.
-    """
+    """The variables of one node, by their names in the roles' argument specs, and what follows from all machines."""
 
     name: str
     role: str
+    # Its name for people.
     machine: str
+    # The kind, never "auto".
     accelerator: str
+    # Where other nodes reach this one and the head: an IP address, or a name in a container network.
     address: str
     head_address: str
     cluster_name: str
@@ -74,51 +83,52 @@ class Settings:
     cluster_engine: str = DOCKER
     ray_node_runtime: str = CONTAINER
     ray_node_python: str = ""
+    # The variables of NCCL and gloo; ray_node_env overrides them.
     derived_env: Mapping[str, str] = field(default_factory=dict)
-    # The hash of what the image is to be built from, if the inventory has a Dockerfile for it.
+    # The hash of what the image is to be built from; "" if the inventory does not build it.
     image_inputs: str = ""
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """One Ray node, with all decisions taken.
-
-    image, image_id: empty without a container. image_id: also when the machine lacks the image.
-    gpu_ids: the GPUs of the machine that the node gets; None when its GPUs are logical.
-    rdma: whether it gets the devices of RDMA.
-    """
+    """One Ray node, with all decisions taken."""
 
     name: str
     role: str
     accelerator: str
+    # "" for a process.
     image: str
+    # "" also if the machine lacks the image, or has it from other inputs.
     image_id: str
+    # None if Ray counts the CPUs of the machine itself.
     cpus: int | None
     gpus: int
+    # The machine's GPUs that the node gets; None if its GPUs are logical.
     gpu_ids: tuple[int, ...] | None
+    # As uid:gid.
     user: str
     ports: PortPlan
+    # Whether the container gets the RDMA devices of the machine.
     rdma: bool
     settings: Settings = field(repr=False)
-    # Whether the machine has the image from other inputs: image_id is empty.
+    # Whether the machine has the image, but built from other inputs.
     outdated: bool = False
-    # Of ROCm, on the machine.
+    # The ROCm devices of the machine, if the node gets any of its GPUs.
     amd_devices: tuple[DeviceFile, ...] = ()
-    # The engine of its machine.
     engine: Engine | None = field(default=None, repr=False)
-    # The host of a node without a container.
+    # The host of a node that is a process; None for a container.
     host: ProcessHost | None = field(default=None, repr=False)
 
 
-def gpus_of_node(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
-    """Split the GPUs of a machine evenly among its workers, in the order of the inventory."""
+def gpu_share(name: str, siblings: Sequence[str], machine_gpus: int) -> tuple[int, ...]:
+    """The GPUs of one worker, as all GPUs of the machine are split evenly among its workers."""
     share = machine_gpus // len(siblings)
     first = siblings.index(name) * share
     return tuple(range(first, first + share))
 
 
 def accelerator_of(setting: str, machines: Sequence[Machine]) -> str:
-    """Resolve "auto" to one kind for the whole cluster: a head has no GPUs, but runs the image of its workers.
+    """The kind of accelerator. "auto" becomes one kind for the whole cluster, also for its head, which has no GPUs.
 
     machines: those with workers.
     """
@@ -130,7 +140,7 @@ def accelerator_of(setting: str, machines: Sequence[Machine]) -> str:
 
 
 def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> NodePlan:
-    """Plan one node.
+    """Plan one node. Raises PlanError.
 
     siblings: the names of all workers on the machine, in the order of the inventory.
     """
@@ -153,7 +163,7 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
     if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
         raise PlanError(f"{settings.name}: {problem}")
-    # Where Ansible is root: a user that no person of the machine has. Ray never needs to be root.
+    # Ray never runs as root: if Ansible does, the node gets a user that no person of the machine has.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)
     reference = settings.cluster_images.get(accelerator, "")
     image = machine.images.get(reference)
@@ -178,14 +188,14 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
     )
     if settings.ray_node_runtime != PROCESS:
         return plan
-    # No image, Ansible's own user, and the devices that its host has.
+    # A process has no image and no devices of its own, and runs as Ansible's user.
     user = f"{machine.uid}:{machine.gid}"
     return replace(plan, image="", image_id="", outdated=False, user=user, rdma=False, host=machine.process)
 
 
 def _assigned_gpus(settings: Settings, total: int, siblings: Sequence[str]) -> tuple[int, ...]:
-    """Return the GPUs of a worker: its share, or fewer if its settings ask for fewer."""
-    share = gpus_of_node(settings.name, siblings, total)
+    """The GPUs of a worker: its share, or fewer if ray_node_gpus is less. Raises PlanError."""
+    share = gpu_share(settings.name, siblings, total)
     gpu_ids = share if settings.ray_node_gpus is None else share[: settings.ray_node_gpus]
     if not gpu_ids or (settings.ray_node_gpus or 0) > len(gpu_ids):
         requested = "its share of the" if settings.ray_node_gpus is None else settings.ray_node_gpus
@@ -197,6 +207,7 @@ def _assigned_gpus(settings: Settings, total: int, siblings: Sequence[str]) -> t
 
 
 def expected_node(plan: NodePlan) -> ExpectedNode:
+    """What Ray has to report of a node."""
     return ExpectedNode(
         name=plan.name,
         head=plan.role == HEAD,
@@ -206,19 +217,12 @@ def expected_node(plan: NodePlan) -> ExpectedNode:
     )
 
 
-MAX_VALUE_CHARS, MAX_SETTINGS = 60, 4
-ENVIRONMENT = "ray_node_env "
-PREFIXES = ("cluster_", "ray_node_", "shared_root")
-# With another of the first three there is no container or process to compare with.
-UNSHOWN = {"cluster_name", "cluster_engine", "ray_node_runtime", "ray_node_env"}
-
-
 def settings_label(plan: NodePlan) -> str:
-    """The settings by the names of their variables, as JSON. The environment may have secrets: only their hashes."""
+    """The settings as JSON, by their variables. Values of ray_node_env are hashed, as they may be secrets."""
     settings = plan.settings
-    names = {attribute.name for attribute in fields(settings) if attribute.name.startswith(PREFIXES)} - UNSHOWN
+    names = {attribute.name for attribute in fields(settings) if attribute.name.startswith(SETTING_PREFIXES)}
     values: dict[str, object] = {
-        **{name: value for name in names if (value := getattr(settings, name)) != ""},
+        **{name: value for name in names - OMITTED_SETTINGS if (value := getattr(settings, name)) != ""},
         "cluster_images": plan.image,
         "ray_node_accelerator": plan.accelerator,
         "ray_node_cpus": plan.cpus,
@@ -226,7 +230,7 @@ def settings_label(plan: NodePlan) -> str:
         "ray_node_rdma": plan.rdma,
         "ray_node_shm_gib": float(settings.ray_node_shm_gib),
         "ray_node_user": plan.user,
-        # What a node shares with others, which change with it.
+        # These follow from the other nodes of the machine.
         "its role": plan.role,
         "its GPUs": plan.gpu_ids and list(plan.gpu_ids),
         "its number on its machine": plan.ports.number,
@@ -237,14 +241,14 @@ def settings_label(plan: NodePlan) -> str:
     if settings.cluster_network == "host":
         values["ray_node_address"] = settings.address
     for name, value in settings.ray_node_env.items():
-        values[f"{ENVIRONMENT}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
+        values[f"{ENVIRONMENT_PREFIX}{name}"] = hashlib.sha256(str(value).encode()).hexdigest()[:16]
     return json.dumps(values, sort_keys=True)
 
 
 def changed_settings(before: str | None, now: str) -> str:
-    """The settings that differ, as in ``ray_node_gpus 4 → 2``; nothing if the container has no such label.
+    """The settings that differ, such as `ray_node_gpus 4 → 2`; "" if the label before cannot be read.
 
-    before: the label of the container, which may be from another release of this collection.
+    before: the label of the running container or process, which may be from another release of this collection.
     """
     try:
         old = json.loads(before or "")
@@ -252,16 +256,16 @@ def changed_settings(before: str | None, now: str) -> str:
         return ""
     if not isinstance(old, dict):
         return ""
-    changes = list(_changes(old, json.loads(now)))
+    changes = list(_change_texts(old, json.loads(now)))
     more = f" and {len(changes) - MAX_SETTINGS} more" if len(changes) > MAX_SETTINGS else ""
     return f"{', '.join(changes[:MAX_SETTINGS])}{more}"
 
 
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _change_texts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name in sorted({*old, *new}):
         if name in old and name in new and old[name] == new[name]:
             continue
-        if not name.startswith(ENVIRONMENT):
+        if not name.startswith(ENVIRONMENT_PREFIX):
             yield f"{one_line(name)} {_value_text(old.get(name))} → {_value_text(new.get(name))}"
         elif name not in new:
             yield f"{one_line(name)} removed"

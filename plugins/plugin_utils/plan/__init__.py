@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a cluster, decided on the controller from the inventory and the probed machines."""
+"""The plan of a cluster, made on the controller from the inventory and the probed machines, and findings about it."""

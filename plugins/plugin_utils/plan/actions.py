@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decides what to do with each planned node, by comparing it with its current container or process."""
+"""Decides what has to be done with each node, by comparing its plan with its current container or process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ...module_utils.cluster.state import ROCKSDB
 from ..inventory.nodes import CONTAINER, HEAD, PROCESS, NodePlan, Settings, changed_settings, expected_node, plan_node
 from .container import container_arguments, podman_run, process_arguments
 
-AS_PLANNED = "runs as planned"
-# Not worth a restart: running jobs go on with the old variables.
-STALE_NETWORK_VARIABLES = (
+AS_PLANNED_REASON = "runs as planned"
+# Other derived variables are not worth a restart: running jobs go on with the old ones.
+STALE_VARIABLES_REASON = (
     "runs with other variables of NCCL or gloo than derived now, as after a port came up or went down; without jobs, "
     "run cluster_down.yml and cluster_up.yml for the new ones"
 )
@@ -40,17 +40,18 @@ class ActionKind(StrEnum):
 
 
 class Action(NamedTuple):
-    """What has to be done to a node's container or process, and why; it disrupts when it ends one that runs."""
+    """What has to be done to the container or process of a node, and why."""
 
     kind: ActionKind
     reason: str
+    # Whether it ends one that runs, and jobs with it.
     disrupts: bool = False
 
 
 def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
-    """Whether a recreated head restores the GCS tables, so that jobs go on.
+    """Whether the head restores its GCS tables when it is created again, so that jobs go on.
 
-    settings: the label of the one that runs, which may be from another release.
+    settings: the settings label of the head that runs, which may be from another release.
     """
     storage = plan.settings.cluster_head_storage
     return plan.role == HEAD and storage == ROCKSDB and f'"cluster_head_storage": "{storage}"' in (settings or "")
@@ -59,9 +60,9 @@ def keeps_tables(plan: NodePlan, settings: str | None) -> bool:
 def decide(
     plan: NodePlan, current: Container | NodeProcess | None, specification: str, settings: str, derived: str
 ) -> Action:
-    """Compare a planned node with its current container or process.
+    """Compare a planned node with its current container or process; None if it has none.
 
-    specification, settings, derived: of the container or process that the plan would start.
+    specification, settings, derived: the labels that the container or process of the plan would have.
     """
     if current is None:
         return Action(ActionKind.CREATE, f"no {plan.settings.ray_node_runtime}")
@@ -82,37 +83,36 @@ def decide(
     if not is_running:
         return Action(ActionKind.START, f"{plan.settings.ray_node_runtime} is {current.state}")
     if current.derived != derived:
-        return Action(ActionKind.KEEP, STALE_NETWORK_VARIABLES)
-    return Action(ActionKind.KEEP, AS_PLANNED)
+        return Action(ActionKind.KEEP, STALE_VARIABLES_REASON)
+    return Action(ActionKind.KEEP, AS_PLANNED_REASON)
 
 
 @dataclass(frozen=True)
 class PlannedNode:
-    """A planned node and the action for it.
+    """A planned node and the action for it. Of a node that cannot take part, only `expected` and `host` are set."""
 
-    expected: what Ray has to report of it. If it cannot take part, why; all other fields but host are empty then.
-    host: the inventory host through which its machine is reached.
-    image_missing: whether the machine lacks the image.
-    container: arguments of community.docker.docker_container; empty for a process.
-    podman: instead of them, arguments of ansible.builtin.command.
-    process: the request of the verb `node`; empty for a container.
-    started_at: when it was last started, None for a new one. state: empty for a new one. Both are as the engine or
-    supervisor reports them.
-    """
-
+    # What Ray has to report of it, or why it cannot take part.
     expected: ExpectedNode
+    # The inventory host through which its machine is reached.
     host: str = ""
     action: ActionKind = ActionKind.NONE
     reason: str = ""
     disrupts: bool = False
     accelerator: str = ""
+    # The image, "" for a process, and whether the machine lacks it.
     image: str = ""
     image_missing: bool = False
+    # As uid:gid.
     user: str = ""
+    # Arguments of community.docker.docker_container; empty for a process.
     container: Mapping[str, Any] = field(default_factory=dict)
+    # The request of the verb `node`; empty for a container.
     process: Mapping[str, Any] = field(default_factory=dict)
+    # With Podman, arguments of ansible.builtin.command that replace `container`.
     podman: Mapping[str, Any] = field(default_factory=dict)
+    # When the current container or process was last started, in ISO 8601; None if there is none.
     started_at: str | None = None
+    # Its state as the engine or the supervisor reports it; "" if there is none.
     state: str = ""
 
     @property
@@ -133,8 +133,8 @@ class PlannedNode:
         return cls(**{**{attribute.name: answer[attribute.name] for attribute in fields(cls)}, **typed})
 
 
-def planned_node(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
-    """Plan a node and decide what has to be done; PlanError when the machine cannot hold it."""
+def plan_node_action(settings: Settings, machine: Machine, siblings: Sequence[str], host: str = "") -> PlannedNode:
+    """Plan a node and the action for it. Raises PlanError if the machine cannot hold it."""
     plan = plan_node(settings, machine, siblings)
     container: dict[str, Any] = {}
     process: dict[str, Any] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plan of a cluster: what its nodes and machines need, decided once from all of them."""
+"""Plans a whole cluster: what each of its nodes and machines needs, decided from all of them at once."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from ...module_utils.argus.ray import departures
 from ...module_utils.cluster.machine import PlannedMachine, ProbedMachine
 from ..inventory.inventory import Variables, address_of
 from ..inventory.nodes import HEAD, PROCESS, WORKER, PlanError, Settings, accelerator_of
-from .actions import AS_PLANNED, ActionKind, PlannedNode, planned_node
+from .actions import AS_PLANNED_REASON, ActionKind, PlannedNode, plan_node_action
 from .container import sessions_directory
-from .departure import ODD_NAME, drain_command, is_plain
+from .drain import ODD_NAME_REMEDY, drain_command, is_plain
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What has to be done for a cluster.
+    """What has to be done for a cluster."""
 
-    nodes: of the run, by name. machines: by the host that represents each. changes: rows of node, action and reason.
-    """
-
+    # The nodes of the run, by name.
     nodes: Mapping[str, PlannedNode]
+    # All machines, by the inventory host that represents each.
     machines: Mapping[str, PlannedMachine]
     head: str
+    # Rows of node, action and reason; nodes that run as planned have none.
     changes: Sequence[Sequence[str]]
 
     def to_json(self) -> dict[str, Any]:
+        """The return values of the module cluster_plan."""
         head_machine = next(machine for machine in self.machines.values() if self.head in machine.nodes)
         return {
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
@@ -45,39 +46,39 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class Planner:
-    """The inputs of a plan.
+    """Makes the plan from the inventory and the probed machines."""
 
-    variables: of all nodes of the inventory, typed. heads, workers: their names. run: the nodes that take part.
-    machines: by the host that represents each. builds: of images, by name, with the hashes of their inputs.
-    program: the name of the controller's version of the program.
-    """
-
+    # The typed variables of all nodes of the inventory, by node.
     variables: Mapping[str, Variables]
     heads: Sequence[str]
     workers: Sequence[str]
-    run: Sequence[str]
+    # The nodes that take part in this run.
+    run_nodes: Sequence[str]
+    # All machines, by the inventory host that represents each.
     machines: Mapping[str, ProbedMachine]
+    # Images that are built, by name, with the hashes of their `inputs`.
     builds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # The file name of the controller's version of the program; machines with another one are prepared.
     program: str = ""
 
     def plan(self) -> ClusterPlan:
         host_of = {node: host for host, machine in self.machines.items() for node in machine.nodes}
-        nodes = {name: self._node(name, host_of[name]) for name in self.run}
+        nodes = {name: self._plan_node(name, host_of[name]) for name in self.run_nodes}
         planned = {name: node for name, node in nodes.items() if not node.absent_reason}
         names = list(self.variables)
         machines = {
-            host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions(machine), names)
+            host: PlannedMachine.of(machine, self._user(machine, planned), self._sessions_directory(machine), names)
             for host, machine in self.machines.items()
         }
         return ClusterPlan(nodes, machines, self.heads[0], change_rows(planned, machines.values(), names))
 
     def _user(self, machine: ProbedMachine, planned: Mapping[str, PlannedNode]) -> str:
-        """The user of the nodes for which a machine has to be prepared, as uid:gid; "" without any."""
+        """The user, as uid:gid, of the nodes for which a machine has to be prepared; "" if it need not be."""
         is_outdated = machine.probe is not None and machine.probe.program != self.program
         nodes = [planned[node] for node in machine.nodes if node in planned]
         return next((node.user for node in nodes if is_outdated or node.action != ActionKind.KEEP), "")
 
-    def _sessions(self, machine: ProbedMachine) -> str:
+    def _sessions_directory(self, machine: ProbedMachine) -> str:
         """The directory of Ray's sessions on a host where nodes are processes; "" if no node can start there."""
         variables = self.variables[machine.nodes[0]]
         cluster, above = variables["cluster_name"], str(variables["ray_node_env"].get("RAY_TMPDIR", "/tmp"))  # noqa: S108
@@ -86,19 +87,19 @@ class Planner:
         except PlanError:
             return ""
 
-    def _node(self, name: str, host: str) -> PlannedNode:
+    def _plan_node(self, name: str, host: str) -> PlannedNode:
         machine = self.machines[host]
         try:
             if machine.probe is None or machine.problem:
                 raise PlanError(f"its machine {machine.name}: {machine.problem}")
             siblings = [node for node in machine.nodes if node in self.workers]
-            return planned_node(self._settings(name, machine), machine.probe, siblings, host)
+            return plan_node_action(self._settings(name, machine), machine.probe, siblings, host)
         except PlanError as error:
             absent = str(error).removeprefix(f"{name}: ")
             return PlannedNode(ExpectedNode(name, head=name in self.heads, absent=absent), host)
 
     def _accelerator(self, name: str) -> str:
-        """One kind for the whole cluster, unless the inventory says otherwise."""
+        """The kind of accelerator: one for the whole cluster, unless the node's variable names another."""
         probes = [
             machine.probe
             for machine in self.machines.values()
@@ -107,10 +108,10 @@ class Planner:
         return accelerator_of(self.variables[name]["ray_node_accelerator"], probes)
 
     def _address(self, name: str) -> str:
-        """Where other nodes reach a node: as the inventory says, or as it was found; "" if that is not known."""
+        """Where other nodes reach a node: from the inventory, or else from the probe; "" if neither has it."""
         variables = self.variables[name]
         if variables["cluster_network"] != "host":
-            # In a container network, names are addresses.
+            # A container network resolves the names of nodes.
             return str(variables["ray_node_address"] or name)
         machine = next(machine for machine in self.machines.values() if name in machine.nodes)
         process = machine.probe.process if machine.probe else None
@@ -124,7 +125,7 @@ class Planner:
             raise PlanError(
                 f"{whose} is not known, as in a run without its host; add that to --limit, or set its ray_node_address"
             )
-        # Like other derived variables, a new time limit restarts no node.
+        # The time limit is among the derived variables, whose change restarts no node.
         derived = departures.ending_environment(values["cluster_ends_at"], values["cluster_stop_minutes"])
         return Settings(
             name=name,
@@ -142,13 +143,13 @@ class Planner:
 def change_rows(
     plans: Mapping[str, PlannedNode], machines: Iterable[PlannedMachine], inventory_nodes: Collection[str]
 ) -> list[list[str]]:
-    """Return rows of node, action and reason; nodes that run as planned have no row.
+    """Rows of node, action and reason; nodes that run as planned have no row.
 
-    A container of a node that left the inventory has a row, but no action: jobs may still run there.
+    A node that is no longer in the inventory has a row, but no action: jobs may still run on it.
     """
-    rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED]
+    rows = [[node, plan.action.value, plan.reason] for node, plan in plans.items() if plan.reason != AS_PLANNED_REASON]
     for name in (name for machine in machines for name in machine.present if name not in inventory_nodes):
-        # Without containers, the names are those of directories, which jobs can create.
-        remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME
+        # The names of processes are those of directories, which jobs can create.
+        remedy = f"`{drain_command(name)}` takes it out" if is_plain(name) else ODD_NAME_REMEDY
         rows.append([name, "none", f"no longer in the inventory; {remedy}"])
     return rows

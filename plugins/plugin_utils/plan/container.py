@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A node on its machine: Ray's command line, the arguments of its container, or the request for its process."""
+"""How a node is started: the arguments of docker_container, those of `podman run`, or the request of the verb `node`.
+
+Podman gets a command, as its socket would need a service for each user, and knows no CDI devices before Podman 5.4. The
+environment travels on standard input, as other users of a machine see command lines.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,10 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
+from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
 from ...module_utils.argus.common.node_process import MARK
-from ...module_utils.argus.ray import departures
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
-from ...module_utils.cluster.devices import (
-    DRI,
-    INFINIBAND,
-    KFD,
-    LOCK_CAPABILITY,
-    UNLIMITED_MEMLOCK,
-    VISIBLE,
-    groups_of,
-)
+from ...module_utils.cluster.devices import DRI, INFINIBAND, KFD, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, groups_of
 from ...module_utils.cluster.engine import (
     CLUSTER_LABEL,
     DERIVED_LABEL,
@@ -36,155 +31,60 @@ from ...module_utils.cluster.engine import (
 )
 from ...module_utils.cluster.ports import DASHBOARD_PORT
 from ...module_utils.cluster.process_host import ProcessHost, search_path
-from ...module_utils.cluster.state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
-from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
-
-# The container of a node: the command line of Ray, its environment, and the arguments of docker_container.
-#
-# With Podman it is started by Podman's own command, rather than its socket: that is a service which has to run beside
-# it for each user, and it knows no CDI devices before Podman 5.4. The environment is passed on stdin: other users of
-# a machine see command lines.
-
-# The token inside a node; a path in the environment keeps the token itself out of `docker inspect`.
-TOKEN_PATH = "/run/argus-verl/auth_token"  # noqa: S105
-# On the PATH of every image.
-COMMAND_PATH = "/usr/local/bin/argus"
-# The registry of jobs inside the head, where the steward runs.
-REGISTRY_PATH = "/var/lib/argus-verl/jobs"
-# The tables of Ray's head.
-TABLES_PATH = "/var/lib/argus-verl/tables"
-# How long workers and their jobs wait for a head that is gone.
-HEAD_PATIENCE_SECONDS = 600
-# The limit of processes and threads of a node. Ray starts a process for each CPU, with 30 to 200 threads.
-MIN_PIDS_LIMIT, PIDS_PER_CPU = 32768, 256
-# Ray's label from which a job learns the kind of accelerator.
-ACCELERATOR_LABEL = "argus.verl/accelerator"
-
-
-def api_port(plan: NodePlan) -> int:
-    """The port of the dashboard and the Jobs API, as the head itself reaches it."""
-    return plan.settings.cluster_dashboard_port if plan.settings.cluster_network == "host" else DASHBOARD_PORT
-
-
-# Beside Ray's head, the steward of the cluster looks after the jobs. It ends for a new version, and with the node.
-WITH_STEWARD = (
-    f'while :; do python3 -I "${{{PROGRAM_DIRECTORY}:-{PROGRAM_PATH}}}/{CURRENT}" steward; sleep 1; done & exec "$@"'
+from ...module_utils.cluster.state import COMMAND, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
+from ..inventory.nodes import HEAD, ROCM, NodePlan, PlanError, settings_label
+from .ray_start import (
+    TABLES_PATH,
+    TOKEN_PATH,
+    compared_environment,
+    derived_environment,
+    ray_environment,
+    specification_hash,
+    start_command,
 )
 
-
-def start_command(plan: NodePlan) -> list[str]:
-    steward = ["sh", "-c", WITH_STEWARD, "head"] if plan.role == HEAD else []
-    return [*steward, *ray_start_arguments(plan)]
-
-
-def ray_start_arguments(plan: NodePlan) -> list[str]:
-    arguments = ["ray", "start", "--block", f"--node-name={plan.name}"]
-    if plan.role == HEAD:
-        # With the host's network the loopback is that of the machine. In a network of its own the container has to
-        # listen on all addresses: the engine publishes the port on the machine's loopback.
-        listen = "127.0.0.1" if plan.settings.cluster_network == "host" else "0.0.0.0"  # noqa: S104
-        arguments += [
-            "--head",
-            f"--dashboard-host={listen}",
-            f"--dashboard-port={api_port(plan)}",
-        ]
-    else:
-        arguments += [
-            f"--address={plan.settings.head_address}:{plan.ports.base}",
-            f"--resources={json.dumps(WORKER_RESOURCES)}",
-        ]
-    if plan.settings.cluster_network == "host":
-        arguments.append(f"--node-ip-address={plan.settings.address}")
-    arguments += plan.ports.options()
-    if plan.cpus is not None:
-        arguments.append(f"--num-cpus={plan.cpus}")
-    arguments += [
-        f"--num-gpus={plan.gpus}",
-        # Ray's default takes 30 % of the machine's memory for every container on it.
-        f"--object-store-memory={int(plan.settings.ray_node_shm_gib * 2**30 / 2)}",
-        f"--labels={ACCELERATOR_LABEL}={plan.accelerator}",
-        "--disable-usage-stats",
-    ]
-    return arguments
-
-
-# The user may have no entry in the image's passwd: getpass and caches need a name and a writable home.
-IN_CONTAINER = MappingProxyType({"USER": "ray", "HOME": "/tmp"})  # noqa: S108
-
-
-def ray_environment(
-    plan: NodePlan,
-    token_path: str = TOKEN_PATH,
-    tables_path: str = TABLES_PATH,
-    local: Mapping[str, str] = IN_CONTAINER,
-) -> dict[str, str]:
-    """Return the environment of every process of the node, jobs included.
-
-    local: the variables that depend on where the node runs.
-    """
-    settings = plan.settings
-    # Tells Ray the node's share of its machine's GPUs, where its devices do not.
-    shared = (
-        {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
-    )
-    return {
-        # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": token_path,
-        **local,
-        **plan.ports.environment(),
-        **storage_environment(plan, tables_path),
-        **(head_environment(plan) if plan.role == HEAD else {}),
-        **settings.derived_env,
-        **settings.ray_node_env,
-        **shared,
-        # The program of jobs knows the node by these.
-        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
+# Where a container has the command `argus`; the directory is on the PATH of every image.
+COMMAND_PATH = "/usr/local/bin/argus"
+# Where the head's container has the registry of jobs, which the steward reads.
+REGISTRY_PATH = "/var/lib/argus-verl/jobs"
+# The limits of processes and threads of a container. Ray starts a process for each CPU, with 30 to 200 threads.
+MIN_PIDS_LIMIT, PIDS_PER_CPU = 32768, 256
+# By argument of docker_container, the option of podman with one value, and with a list. podman_run() has the others.
+TEXT_OPTIONS = MappingProxyType(
+    {
+        "name": "name",
+        "user": "user",
+        "working_dir": "workdir",
+        "pids_limit": "pids-limit",
+        "shm_size": "shm-size",
+        "network_mode": "network",
+        "userns_mode": "userns",
+        "hostname": "hostname",
     }
-
-
-def head_environment(plan: NodePlan) -> dict[str, str]:
-    local = "http://127.0.0.1"
-    return {
-        # How often the head counts the resources in use, in seconds; with Ray's default of 5 the gate of a job waits
-        # that long for a count.
-        "AUTOSCALER_UPDATE_INTERVAL_S": "1",
-        **departures.health_environment(),
-        JOBS_API: f"{local}:{api_port(plan)}",
-        AGENT_API: f"{local}:{plan.ports.agent}",
+)
+LIST_OPTIONS = MappingProxyType(
+    {
+        "volumes": "volume",
+        "security_opts": "security-opt",
+        "cap_drop": "cap-drop",
+        "capabilities": "cap-add",
+        "devices": "device",
+        "groups": "group-add",
+        "published_ports": "publish",
     }
+)
+# The user namespace of rootless Podman in which files of the user belong to the same user in the container.
+KEEP_ID = "keep-id"
+# SELinux must not give the shared root another label than its mount or its other users need.
+NO_SELINUX_LABEL = "label=disable"
+LOG_OPTIONS = ("--log-driver=k8s-file", "--log-opt=max-size=50m")
+# The most characters in the path of a Unix socket (sun_path), and those that Ray appends to the sessions directory.
+MAX_SOCKET_CHARS = 107
+RAY_SUFFIX_CHARS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
 
 
-def storage_environment(plan: NodePlan, tables_path: str) -> dict[str, str]:
-    """With tables that outlive the head: where they are, and for workers how long they wait for it."""
-    if plan.settings.cluster_head_storage != ROCKSDB:
-        return {}
-    if plan.role == HEAD:
-        return {"RAY_gcs_storage": ROCKSDB, "RAY_gcs_storage_path": tables_path}
-    return {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_PATIENCE_SECONDS)}
-
-
-def derived_environment(plan: NodePlan) -> dict[str, str]:
-    """Return the derived variables that the inventory does not set."""
-    settings = plan.settings
-    return {name: value for name, value in settings.derived_env.items() if name not in settings.ray_node_env}
-
-
-def compared_environment(plan: NodePlan, environment: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that is compared with that of a running node.
-
-    Without the variables derived from all machines: a cable that breaks elsewhere must not restart this node.
-    """
-    derived = derived_environment(plan)
-    return {name: value for name, value in environment.items() if name not in derived}
-
-
-def token_file(state_dir: str, cluster: str) -> str:
-    return f"{state_dir}/{cluster}/{TOKEN}"
-
-
-def hardening(plan: NodePlan) -> dict[str, Any]:
-    """Return the arguments that limit what the processes of a node can do to its machine."""
+def hardening_arguments(plan: NodePlan) -> dict[str, Any]:
+    """The arguments that limit what the processes of a node can do to its machine."""
     settings = plan.settings
     limits = ["core:0:0"]
     arguments: dict[str, Any] = {
@@ -194,7 +94,7 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         "read_only": settings.ray_node_read_only,
         # Ray's sessions and every cache: a volume without a name, which is removed with the container.
         "volumes": ["/tmp"],  # noqa: S108
-        # The image's own may be out of reach for the user, or read-only.
+        # The user may not reach the image's own working directory, or it is read-only.
         "working_dir": "/tmp",  # noqa: S108
     }
     devices = list(settings.ray_node_devices)
@@ -203,7 +103,7 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         devices.append(f"{INFINIBAND}:{INFINIBAND}")
     groups = list(settings.ray_node_groups)
     if plan.amd_devices:
-        # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
+        # A program opens all render nodes to count its GPUs; the environment has the node's share of them.
         devices += [f"{path}:{path}" for path in (KFD, DRI)]
         groups += groups_of(plan.amd_devices)
     if devices:
@@ -212,18 +112,19 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
         limits.append(UNLIMITED_MEMLOCK)
     if groups:
         arguments["groups"] = list(dict.fromkeys(groups))
-    # A limit of the settings replaces the one of the same name.
+    # A limit of ray_node_ulimits replaces the one of the same name.
     by_name = {limit.partition(":")[0]: limit for limit in [*limits, *settings.ray_node_ulimits]}
     return {**arguments, "ulimits": list(by_name.values())}
 
 
 def container_arguments(plan: NodePlan) -> dict[str, Any]:
+    """All arguments for the container of a node, with labels for later comparisons. Raises PlanError."""
     settings = plan.settings
     state = f"{settings.cluster_state_dir}/{settings.cluster_name}"
     mounts: list[dict[str, Any]] = [
         {"type": "bind", "source": settings.shared_root_source, "target": settings.shared_root},
         {"type": "bind", "source": f"{state}/{TOKEN}", "target": TOKEN_PATH, "read_only": True},
-        # A directory: a new version of the program needs no new container.
+        # The directory is mounted, not a file, so that a new version of the program needs no new container.
         {"type": "bind", "source": f"{state}/{PROGRAM}", "target": PROGRAM_PATH, "read_only": True},
         {"type": "bind", "source": f"{state}/{PROGRAM}/{COMMAND}", "target": COMMAND_PATH, "read_only": True},
     ]
@@ -232,7 +133,7 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
         if settings.cluster_head_storage == ROCKSDB:
             mounts.append({"type": "bind", "source": f"{state}/{TABLES}", "target": TABLES_PATH})
     arguments: dict[str, Any] = {
-        **hardening(plan),
+        **hardening_arguments(plan),
         "name": plan.name,
         "image": plan.image,
         "command": start_command(plan),
@@ -259,52 +160,16 @@ def container_arguments(plan: NodePlan) -> dict[str, Any]:
             raise PlanError(f"{problem}; put the value into a file on the shared root, and its path into the variable")
         arguments = for_podman(arguments, plan.engine)
     compared = compared_environment(plan, arguments["env"])
-    arguments["labels"][SPECIFICATION_LABEL] = specification({**arguments, "env": compared})
+    arguments["labels"][SPECIFICATION_LABEL] = specification_hash({**arguments, "env": compared})
     if derived_environment(plan):
         arguments["labels"][DERIVED_LABEL] = json.dumps(derived_environment(plan), sort_keys=True)
-    # Not part of the specification: a container without it is no other container.
+    # Not part of the hash: a container without this label, from an earlier release, is kept.
     arguments["labels"][SETTINGS_LABEL] = settings_label(plan)
     return arguments
 
 
-def specification(arguments: Mapping[str, Any]) -> str:
-    """Return a hash of every argument; a container with another hash has to be created again."""
-    return hashlib.sha256(json.dumps(arguments, sort_keys=True).encode()).hexdigest()[:16]
-
-
-# The arguments of docker_container, by kind. Those that are not here are in podman_run().
-TEXTS = MappingProxyType(
-    {
-        "name": "name",
-        "user": "user",
-        "working_dir": "workdir",
-        "pids_limit": "pids-limit",
-        "shm_size": "shm-size",
-        "network_mode": "network",
-        "userns_mode": "userns",
-        "hostname": "hostname",
-    }
-)
-LISTS = MappingProxyType(
-    {
-        "volumes": "volume",
-        "security_opts": "security-opt",
-        "cap_drop": "cap-drop",
-        "capabilities": "cap-add",
-        "devices": "device",
-        "groups": "group-add",
-        "published_ports": "publish",
-    }
-)
-# For a user without root, Podman gives files of this user to the same user in the container, and to no other.
-KEEP_ID = "keep-id"
-# Files of the shared root have the label that its mount or its other users need: they are not labelled again.
-NO_SELINUX_LABEL = "label=disable"
-LOG = ("--log-driver=k8s-file", "--log-opt=max-size=50m")
-
-
 def for_podman(arguments: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
-    """Adapt arguments of docker_container to Podman, still by the names of docker_container."""
+    """The arguments with values for Podman, still by the names of docker_container."""
     changed = {**arguments, "security_opts": [*arguments["security_opts"], NO_SELINUX_LABEL]}
     requests = changed.pop("device_requests", [])
     if gpus := [f"nvidia.com/gpu={number}" for request in requests for number in request["device_ids"]]:
@@ -312,56 +177,52 @@ def for_podman(arguments: Mapping[str, Any], engine: Engine) -> dict[str, Any]:
     if engine.rootless:
         changed["userns_mode"] = KEEP_ID
     if not engine.limits_pids:
-        # Where it cannot be limited, Podman refuses to start the container.
+        # Podman would refuse to start a container with a limit that it cannot set.
         changed.pop("pids_limit")
     return changed
 
 
 def podman_run(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The command that starts a container with these arguments of docker_container, and its input."""
-    argv = [PODMAN, "run", "--detach", "--pull=never", "--init", f"--restart={RESTART}", *LOG]
-    argv += [f"--{option}={arguments[name]}" for name, option in TEXTS.items() if name in arguments]
-    argv += [f"--{option}={value}" for name, option in LISTS.items() for value in arguments.get(name, [])]
-    # NAME:SOFT:HARD or NAME:BOTH.
+    """The arguments of ansible.builtin.command that start a container: `argv` and `stdin`."""
+    argv = [PODMAN, "run", "--detach", "--pull=never", "--init", f"--restart={RESTART}", *LOG_OPTIONS]
+    argv += [f"--{option}={arguments[name]}" for name, option in TEXT_OPTIONS.items() if name in arguments]
+    argv += [f"--{option}={value}" for name, option in LIST_OPTIONS.items() for value in arguments.get(name, [])]
+    # NAME:SOFT:HARD or NAME:BOTH becomes NAME=SOFT:HARD or NAME=BOTH.
     argv += [f"--ulimit={limit.replace(':', '=', 1)}" for limit in arguments["ulimits"]]
     argv += [f"--network={network['name']}" for network in arguments.get("networks", [])]
     argv += [f"--label={name}={value}" for name, value in arguments["labels"].items()]
-    argv += [f"--mount={','.join(_mount(mount))}" for mount in arguments["mounts"]]
+    argv += [f"--mount={','.join(_mount_parts(mount))}" for mount in arguments["mounts"]]
     if arguments["read_only"]:
-        # Without Podman's own tmpfs: /tmp is a volume, and /run holds the token.
+        # Podman's own tmpfs would cover /tmp, which is a volume, and /run, which has the token.
         argv += ["--read-only", "--read-only-tmpfs=false"]
     argv += ["--env-file=/dev/stdin", arguments["image"], *arguments["command"]]
     return {"argv": argv, "stdin": "".join(f"{name}={value}\n" for name, value in arguments["env"].items())}
 
 
-def _mount(mount: Mapping[str, Any]) -> Iterator[str]:
+def _mount_parts(mount: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"type={mount['type']}", f"source={mount['source']}", f"target={mount['target']}")
     if mount.get("read_only"):
         yield "readonly"
 
 
-# The process of a node: the request of the verb `node`, from the same plan as a container's.
-
-# The most characters in the path of a socket (sun_path), and those that Ray adds to a directory.
-SOCKET_CHARACTERS = 107
-RAYS_CHARACTERS = len("/ray/session_2026-01-31_23-59-59_999999_4194304/sockets/plasma_store")
-
-
-def sessions_directory(cluster: str, above: str) -> str:
-    """The directory of Ray's sessions: short, the same on all nodes, and no other cluster's."""
-    path = f"{above.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
-    longest = SOCKET_CHARACTERS - RAYS_CHARACTERS
+def sessions_directory(cluster: str, parent: str) -> str:
+    """The directory of Ray's sessions: short, and the same on all nodes of this cluster alone. Raises PlanError."""
+    path = f"{parent.rstrip('/')}/argus-verl-{hashlib.sha256(cluster.encode()).hexdigest()[:8]}"
+    longest = MAX_SOCKET_CHARS - RAY_SUFFIX_CHARS
     if len(path) > longest:
         raise PlanError(
-            f"RAY_TMPDIR {above} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
-            f"{SOCKET_CHARACTERS} characters; set a directory of at most {longest - len(path) + len(above)}"
+            f"RAY_TMPDIR {parent} of ray_node_env is too long: with {path}, the paths of Ray's sockets have more than "
+            f"{MAX_SOCKET_CHARS} characters; set a directory of at most {longest - len(path) + len(parent)}"
         )
     return path
 
 
 def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, str]:
-    """The environment of every process of the node, jobs and modules included: over SSH it is nearly empty."""
-    local = {
+    """The environment of every process of the node, jobs and modules included: that of SSH is nearly empty.
+
+    user: the name of Ansible's user on the host.
+    """
+    local_variables = {
         "PATH": search_path(plan.settings.ray_node_python),
         "HOME": host.home,
         "USER": user,
@@ -369,8 +230,8 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
         "LANG": "C.UTF-8",
     }
     token = PurePosixPath(host.directory).parents[1] / TOKEN
-    environment = ray_environment(plan, str(token), str(token.parent / TABLES), local)
-    # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
+    environment = ray_environment(plan, str(token), str(token.parent / TABLES), local_variables)
+    # Ray's default, /tmp/ray, may have sessions of other users and other clusters.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
     process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
@@ -378,6 +239,7 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
 
 
 def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str, Any]:
+    """The request of the verb `node` that starts the process. Raises PlanError."""
     environment = process_environment(plan, host, user)
     arguments: dict[str, Any] = {
         "directory": host.directory,
@@ -389,7 +251,7 @@ def process_arguments(plan: NodePlan, host: ProcessHost, user: str) -> dict[str,
     python = plan.settings.ray_node_python
     return {
         **arguments,
-        "specification": specification(
+        "specification": specification_hash(
             {**arguments, "environment": compared_environment(plan, environment), "python": python}
         ),
         "settings": settings_label(plan),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the nodes of a cluster are there."""
+"""Which nodes take part in a run of a playbook, and which of them Ray reports."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm: `allocation` makes an inventory of a job, `commands` runs Slurm's commands and writes the batch script."""
+"""Slurm: asks it for hosts by a batch job, and makes an inventory of those that the job got."""

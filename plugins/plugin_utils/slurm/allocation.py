@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An allocation of Slurm, as its commands print it, and the hosts of an inventory that it becomes."""
+"""A batch job of Slurm with its hosts, parsed from what Slurm's commands print, and the inventory that it becomes.
+
+Their text has the same form in all releases of Slurm, while their JSON changes.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +13,57 @@ from dataclasses import dataclass
 from itertools import groupby, islice, product
 from typing import Any
 
-# The text that Slurm's commands print has the same form in all releases; `--json` changes with each.
-
-# A key and its value; values may have spaces, and a key begins with a capital letter.
-FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
+# A key in a line. The value follows up to the next key and may have spaces; a key begins with a capital letter.
+KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
 EMPTY_VALUES = ("", "(null)", "None", "N/A", "Unknown", "UNLIMITED")
-# Names of nodes, with numbers in brackets.
+# One name or one group of names, with numbers in brackets.
 NODELIST_ITEM = re.compile(r"(?:[^\[\],]|\[[^\[\]]*\])+")
 NUMBER_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
-# Limits untrusted input, which a program of a job may have printed. No cluster of Slurm has as many.
+# Limits input that a job may have forged; no cluster has as many nodes.
 MAX_NODES = 1 << 16
+# The number of GPUs in a list of generic resources.
 GPU_GRES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,(=]+)?[:=]([0-9]+)")
+RUNNING, PENDING = "RUNNING", "PENDING"
+# The states of nodes that the administrator wants back, or that Slurm has lost.
+UNAVAILABLE_STATES = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
+STATE_WORD = re.compile(r"[A-Z_]+")
+# The name of the head in the inventory. It is not the host's, as the host may have a worker too.
+HEAD_NAME = "ray-head"
+# Variables that no role documents: they are for the connection plugin srun, or for people.
+SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
 
 
 class SlurmError(Exception):
-    """A command of Slurm failed, or printed something that cannot be read; the message has what it said."""
+    """A command of Slurm failed, or printed something that cannot be parsed; the message has its text."""
 
 
 def fields_of(line: str) -> list[tuple[str, str]]:
-    """The keys and values of a line of `scontrol show --oneliner`, in their order: some keys come several times."""
-    keys = list(FIELD.finditer(line))
+    """The keys and values in a line of `scontrol show --oneliner`, in their order; some keys occur several times."""
+    keys = list(KEY.finditer(line))
     ends = [key.start() for key in keys[1:]] + [len(line)]
     return [(key[1], line[key.end() : end].strip()) for key, end in zip(keys, ends, strict=False)]
 
 
 def records_of(output: str) -> Iterator[dict[str, str]]:
-    """The lines of `scontrol show --oneliner`; of a key that comes several times, the first value."""
+    """A mapping for each line of `scontrol show --oneliner`, with the first value of each key."""
     for line in filter(str.strip, output.splitlines()):
         yield dict(reversed(fields_of(line)))
 
 
 def field_value(record: Mapping[str, str], key: str) -> str:
-    """A value, or "" if Slurm has none."""
+    """The value of a key; "" if there is none, or Slurm prints that it has none."""
     value = record.get(key, "")
     return "" if value in EMPTY_VALUES else value
 
 
 def expand_nodelist(nodelist: str) -> list[str]:
-    """The names in a list of nodes such as `gpu-[01-03,7],r[1-2]n[1-4]`."""
+    """The names of nodes in a list such as `gpu-[01-03,7],r[1-2]n[1-4]`. Raises SlurmError."""
     names: list[str] = []
     parts = NODELIST_ITEM.findall(nodelist)
     if ",".join(parts) != nodelist:
         raise SlurmError(f"{nodelist!r} is not a list of nodes")
     for part in parts:
-        # Texts, and the numbers between them.
+        # Texts at even indices, and the numbers in brackets at odd ones.
         pieces = re.split(r"\[([^\]]*)\]", part)
         choices, count = [], 1
         for index, piece in enumerate(pieces):
@@ -75,12 +85,12 @@ def _expand_ranges(ranges: str) -> Iterator[str]:
 
 
 def gpu_count(gres: str) -> int:
-    """The GPUs in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`, of all types together."""
+    """The number of GPUs of all types in a list of resources such as `gpu:h100:8(IDX:0-7),shard:4`."""
     return sum(int(count) for count in GPU_GRES.findall(gres))
 
 
 def cpu_count(identifiers: str) -> int:
-    """How many CPUs a list such as `0-3,8` has."""
+    """The number of CPUs in a list such as `0-3,8`; 0 if it cannot be parsed."""
     try:
         return len(list(islice(_expand_ranges(identifiers), MAX_NODES))) if identifiers else 0
     except SlurmError:
@@ -88,9 +98,10 @@ def cpu_count(identifiers: str) -> int:
 
 
 def resources_by_node(line: str) -> dict[str, dict[str, str]]:
-    """What a job has on each of its nodes, from a line of `scontrol show job --details --oneliner`.
+    """The resources of a job on each of its nodes, from a line of `scontrol show job --details --oneliner`.
 
-    Keys are CPU_IDs, Mem and GRES. Nodes with the same resources share one group, which starts with the key Nodes.
+    Their keys are CPU_IDs, Mem and GRES. In the line, nodes with equal resources form a group that begins with the key
+    Nodes.
     """
     details: dict[str, dict[str, str]] = {}
     group = 0
@@ -107,63 +118,58 @@ def resources_by_node(line: str) -> dict[str, dict[str, str]]:
     return details
 
 
-RUNNING, PENDING = "RUNNING", "PENDING"
-# The name of the head in the inventory: its host may have a worker, too.
-HEAD = "ray-head"
-# Host variables that no role documents: those of the connection, and informational ones.
-SLURM_INVENTORY_VARIABLES = ("slurm_job_name", "slurm_job_id", "slurm_node", "slurm_component", "slurm_memory_mib")
-# The administrator wants these nodes back, or Slurm has lost them. "*" after a state: the node does not answer.
-UNAVAILABLE_STATES = ("DRAIN", "DRAINING", "DRAINED", "FAIL", "FAILING", "DOWN", "NOT_RESPONDING")
-STATE = re.compile(r"[A-Z_]+")
-
-
-@dataclass(frozen=True)
-class AllocatedHost:
-    """A host of an allocation, with what the job has of it.
-
-    address: an IPv4 address if the host has one. component: of a heterogeneous job; None for the others.
-    cpus, gpus: 0 if there are none, or it is unknown. memory_mib: 0 if Slurm does not manage memory.
-    leaving: why it is not to be used any more, or "".
-    """
-
-    name: str
-    address: str
-    component: int | None = None
-    cpus: int = 0
-    gpus: int = 0
-    memory_mib: int = 0
-    leaving: str = ""
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """A job of Slurm. hosts: empty until it runs. ends_at: in seconds since the epoch, None without a time limit."""
-
-    job_id: int
-    name: str
-    state: str
-    reason: str = ""
-    hosts: tuple[AllocatedHost, ...] = ()
-    starts_at: float | None = None
-    ends_at: float | None = None
-
-    @property
-    def workers(self) -> tuple[AllocatedHost, ...]:
-        """The hosts with workers: all, or without the first component of a heterogeneous job, which is the head's."""
-        return tuple(host for host in self.hosts if host.component != 0)
-
-
 def number_value(record: Mapping[str, str], key: str) -> float | None:
-    """A value as a number, or None if it is none, such as Unknown."""
+    """The value of a key as a number; None for another value, such as Unknown."""
     try:
         return float(field_value(record, key))
     except ValueError:
         return None
 
 
-def hosts_of(
+@dataclass(frozen=True)
+class AllocatedHost:
+    """A host of an allocation, and the job's share of its resources."""
+
+    name: str
+    # An IPv4 address if the host has one, else its name.
+    address: str
+    # The index of its component in a heterogeneous job; None in other jobs.
+    component: int | None = None
+    # 0 if there are none, or the number is unknown.
+    cpus: int = 0
+    gpus: int = 0
+    # 0 if Slurm does not manage memory.
+    memory_mib: int = 0
+    # Why the host should not be used any more, in Slurm's words; "" if it may be used.
+    leaving: str = ""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """A job of Slurm. Times are in seconds since the epoch."""
+
+    job_id: int
+    name: str
+    state: str
+    # Why it waits or has ended, in Slurm's words.
+    reason: str = ""
+    # Empty until it runs.
+    hosts: tuple[AllocatedHost, ...] = ()
+    # None if Slurm does not know it yet.
+    starts_at: float | None = None
+    # None without a time limit, and until the job runs.
+    ends_at: float | None = None
+
+    @property
+    def workers(self) -> tuple[AllocatedHost, ...]:
+        """The hosts of workers: all of them, but the first component of a heterogeneous job is the head's."""
+        return tuple(host for host in self.hosts if host.component != 0)
+
+
+def component_hosts(
     line: str, record: Mapping[str, str], addresses: Mapping[str, str], leaving: Mapping[str, str]
 ) -> list[AllocatedHost]:
+    """The hosts of a job, or of a component of a heterogeneous one. line: of scontrol. record: its keys and values."""
     details = resources_by_node(line)
     offset = field_value(record, "HetJobOffset")
     hosts = []
@@ -187,9 +193,9 @@ def hosts_of(
 def parse_allocation(
     job_output: str, node_output: str = "", resolve: Callable[[str], Sequence[str]] = lambda name: ()
 ) -> Allocation | None:
-    """The allocation in the output of `scontrol show job --details --oneliner`; None if there is none.
+    """The allocation in the output of `scontrol show job --details --oneliner`; None if that has no job.
 
-    node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: the addresses of a name.
+    node_output: of `scontrol show node --oneliner`, for addresses and states. resolve: returns the addresses of a name.
     """
     lines = [line for line in job_output.splitlines() if field_value(dict(fields_of(line)), "JobId")]
     jobs = [(line, next(records_of(line))) for line in lines]
@@ -203,34 +209,36 @@ def parse_allocation(
         addresses[name] = reachable_address(field_value(node, "NodeAddr") or name, resolve)
         leaving[name] = leaving_reason(field_value(node, "State"), field_value(node, "Reason"))
     state = field_value(first, "JobState")
-    # Ends with its first component, or earlier if another has a shorter limit.
+    # A heterogeneous job ends when the first of its components does.
     ends = [end for _line, job in jobs if (end := number_value(job, "EndTime")) is not None]
     return Allocation(
         job_id=int(field_value(first, "HetJobId") or first["JobId"]),
         name=field_value(first, "JobName"),
         state=state,
         reason=next(filter(None, (field_value(job, "Reason") for _line, job in jobs)), ""),
-        hosts=tuple(host for line, job in jobs for host in hosts_of(line, job, addresses, leaving) if state == RUNNING),
+        hosts=tuple(
+            host for line, job in jobs for host in component_hosts(line, job, addresses, leaving) if state == RUNNING
+        ),
         starts_at=number_value(first, "StartTime"),
         ends_at=min(ends, default=None) if state == RUNNING else None,
     )
 
 
 def leaving_reason(state: str, reason: str) -> str:
-    """Why a node is not to be used any more, in Slurm's words; "" if it is."""
-    parts = STATE.findall(state)
-    # A node that does not answer has an asterisk.
+    """Why a node should not be used any more, in Slurm's words; "" if it may be used."""
+    parts = STATE_WORD.findall(state)
+    # An asterisk marks a node that does not answer.
     if not {*parts} & {*UNAVAILABLE_STATES} and "*" not in state:
         return ""
-    # Who said so, and when, follows in brackets.
+    # Slurm adds the user and the time in brackets.
     explanation = reason.partition(" [")[0]
     return f"{state}{f' ({explanation})' if explanation else ''}"
 
 
 def reachable_address(name: str, resolve: Callable[[str], Sequence[str]]) -> str:
-    """The address at which nodes reach a host: of several, the first IPv4 address that others can reach.
+    """The first IPv4 address of a host that others can reach, or else its name.
 
-    Ray, gloo and NCCL then agree on one, where a name stands for addresses of two families.
+    With a name that has IPv4 and IPv6 addresses, Ray, gloo and NCCL might choose different ones.
     """
     for address in [name, *resolve(name)]:
         if is_usable(address):
@@ -246,8 +254,22 @@ def is_usable(address: str) -> bool:
     return parsed.version == 4 and not (parsed.is_loopback or parsed.is_link_local or parsed.is_unspecified)
 
 
+def newest_job_id(job_list: str) -> int | None:
+    """The id of the newest job that runs, or else of the newest that waits; None without any.
+
+    job_list: lines with id and state. A component of a heterogeneous job has an id like "17+1"; 17 is the whole job's.
+    """
+    pairs = (line.replace("+", " ").split() for line in job_list.splitlines())
+    jobs = sorted(((int(pair[0]), pair[-1]) for pair in pairs if len(pair) > 1 and pair[0].isdecimal()), reverse=True)
+    for preferred in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
+        for job_id, state in jobs:
+            if state == preferred:
+                return job_id
+    return None
+
+
 def host_name(node: str) -> str:
-    """The name of a node in the inventory: those of Slurm may have capitals, dots and underscores."""
+    """The name in the inventory for a node of Slurm, whose own name may have capitals, dots and underscores."""
     return re.sub(r"[^a-z0-9-]", "-", node.lower()).strip("-")
 
 
@@ -261,14 +283,15 @@ class InventoryHost:
 
 
 def inventory_hosts(allocation: Allocation) -> list[InventoryHost]:
+    """The head on the first host, and a worker on each host for workers. Raises SlurmError if two names collide."""
     if not allocation.hosts:
         return []
-    head = InventoryHost(HEAD, "head", _variables(allocation, allocation.hosts[0]))
+    head = InventoryHost(HEAD_NAME, "head", _variables(allocation, allocation.hosts[0]))
     names: dict[str, str] = {}
     hosts = [head]
     for host in allocation.workers:
         name = host_name(host.name)
-        if names.setdefault(name, host.name) != host.name or name == HEAD:
+        if names.setdefault(name, host.name) != host.name or name == HEAD_NAME:
             raise SlurmError(f"{host.name} cannot be told from {names[name]} in the inventory")
         size = {"ray_node_gpus": host.gpus, "ray_node_cpus": host.cpus, "slurm_memory_mib": host.memory_mib}
         present = {key: value for key, value in size.items() if value}
@@ -282,7 +305,7 @@ def _variables(allocation: Allocation, host: AllocatedHost) -> dict[str, Any]:
 
 
 def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
-    """The variables of the group ray. uid: of the job's user."""
+    """The variables of the group `ray`. uid: of the job's user."""
     ends = {} if allocation.ends_at is None else {"cluster_ends_at": int(allocation.ends_at)}
     return {
         "slurm_job_id": allocation.job_id,
@@ -291,17 +314,3 @@ def group_variables(allocation: Allocation, uid: int) -> dict[str, Any]:
         "cluster_state_dir": f"/tmp/argus-verl-{uid}-{allocation.job_id}",  # noqa: S108
         **ends,
     }
-
-
-def newest_job(listed: str) -> int | None:
-    """The newest running job in lines of id and state, or else the newest that waits.
-
-    The id of a component of a heterogeneous job is "17+1"; commands take that of the whole job.
-    """
-    pairs = (line.replace("+", " ").split() for line in listed.splitlines())
-    jobs = sorted(((int(pair[0]), pair[-1]) for pair in pairs if len(pair) > 1 and pair[0].isdecimal()), reverse=True)
-    for preferred in (RUNNING, PENDING, "CONFIGURING", "SUSPENDED"):
-        for job_id, state in jobs:
-            if state == preferred:
-                return job_id
-    return None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.action.cluster_plan import (
-    plan_findings,
     probed_machines,
+    shortage_or_rotation_findings,
     unreached_findings,
 )
 from ansible_collections.argus.verl.plugins.action.inventory_check import inventory_findings, nodes_without_interpreter
@@ -55,8 +55,8 @@ def planner(hostvars: dict[str, Any], run: list[str] = NODES, **changed: Any) ->
         variables=typed,
         heads=GROUPS["head"],
         workers=GROUPS["workers"],
-        run=run,
-        machines=probed_machines(GROUPS, hostvars, changed.get("derived", {}), changed.get("is_checked", True)),
+        run_nodes=run,
+        machines=probed_machines(GROUPS, hostvars, changed.get("derived", {}), changed.get("excludes_failed", True)),
         builds=changed.get("builds", {}),
         program=PROGRAM,
     )
@@ -152,7 +152,7 @@ def test_plan_on_a_machine_with_errors(box: dict[str, Any], absent: str) -> None
     hostvars |= {name: value for name, value in box.items() if name != "findings"}
     if "findings" in box:
         hostvars["__preflight"]["findings"] = box["findings"]
-        assert worker(variables(ray_head=hostvars), is_checked=False)["action"] == "create"
+        assert worker(variables(ray_head=hostvars), excludes_failed=False)["action"] == "create"
     node = worker(variables(ray_head=hostvars))
     assert (node["absent"], node["action"]) == (f"its machine box: {absent}", "none") if absent else ("", "create")
     unreached = unreached_findings(planner(variables(ray_head=hostvars)).plan().machines.values())
@@ -162,7 +162,7 @@ def test_plan_on_a_machine_with_errors(box: dict[str, Any], absent: str) -> None
 
 def missing_nodes(hostvars: dict[str, Any], run: list[str] = NODES) -> list[str]:
     chosen = planner(hostvars, run)
-    return [finding.where for finding in plan_findings(chosen.plan(), chosen, "repair it")]
+    return [finding.where for finding in shortage_or_rotation_findings(chosen.plan(), chosen, "repair it")]
 
 
 def test_a_run_without_enough_workers_stops() -> None:

@@ -11,7 +11,7 @@ from ansible_collections.argus.verl.plugins.action import job_archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, limits, pack
 from ansible_collections.argus.verl.plugins.plugin_utils import action
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError
 
 SIZE = limits(False)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.action import stage
-from ansible_collections.argus.verl.plugins.plugin_utils import staging_call
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from ansible_collections.argus.verl.plugins.plugin_utils import program_answer, staging_call
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
 
 
 class Calls(stage.ActionModule):
@@ -25,16 +25,16 @@ class Calls(stage.ActionModule):
         result = self.task_result([self.try_staging("model", self.stage_model, {"name": "m"})])
         return {**result, **result["staged"][0]}
 
-    def call_verb(self, *_arguments: Any, **_more: Any) -> staging_call.Answer:
+    def call_verb(self, *_arguments: Any, **_more: Any) -> program_answer.Answer:
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return staging_call.Answer(True, answer.get("status") == "staged", [], answer)
+        return program_answer.Answer(True, answer.get("status") == "staged", [], answer)
 
 
 BEGUN = {"status": "deferred", "reference": "/tmp/argus-verb-x", "path": "/private/common/models/m", "progress": None}
 LOST = AnsibleConnectionFailure("ssh: connect to host m-0 port 22: No route to host")
-DOWN = staging_call.ProgramError("container h is not running on m-0. cluster_up.yml starts it", may_answer_later=True)
+DOWN = program_answer.ProgramError("container h is not running on m-0. cluster_up.yml starts it", may_answer_later=True)
 
 
 @pytest.mark.parametrize("error", [LOST, DOWN])

@@ -14,7 +14,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
     printable_line,
     table,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import unknown_id
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import invalid_id_message
 from ansible_collections.argus.verl.plugins.plugin_utils.reporting import failure_message, report_lines
 
 SEQUENCES = [
@@ -42,7 +42,7 @@ def test_text_is_data(sequence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"<{sequence}>"
     wrapped = table([text], [[f"{text} {text}"]], width=9)
     shown = [printable(text), printable(text, lines=False), one_line(text), wrapped, nearest("xx", [f"x{text}"])]
-    shown += [findings_table([Finding(text, text, text)]), unknown_id(text), failure_message([], text)]
+    shown += [findings_table([Finding(text, text, text)]), invalid_id_message(text), failure_message([], text)]
     shown += report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
     assert not BAD.search("\n".join(shown))
     lines: list[str] = []

@@ -12,7 +12,7 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
 from ansible.playbook.play_context import PlayContext
 from ansible_collections.argus.verl.plugins.connection import srun
-from ansible_collections.argus.verl.plugins.plugin_utils.streams import READ_PART, WRITE_PART
+from ansible_collections.argus.verl.plugins.plugin_utils.streams import READ_PART_BYTES, WRITE_PART_BYTES
 
 NAME = "argus.verl.srun"
 # Shows its options and its environment in a file, and runs what a relay would pass on.
@@ -66,7 +66,7 @@ def test_the_environment_of_the_controller_stays_there(
     assert not {"SLURM_NTASKS", "SLURM_JOB_ID", "SRUN_DEBUG", "PYTHONPATH"} & names
 
 
-@pytest.mark.parametrize("size", [0, READ_PART + 1, WRITE_PART + 1])
+@pytest.mark.parametrize("size", [0, READ_PART_BYTES + 1, WRITE_PART_BYTES + 1])
 def test_files_are_copied(connection: Any, tmp_path: Path, size: int) -> None:
     source, remote, back = tmp_path / "source", tmp_path / "it's there", tmp_path / "back"
     source.write_bytes(os.urandom(size))

@@ -6,10 +6,7 @@ from typing import Any
 import pytest
 from ansible import context
 from ansible.module_utils.common.collections import ImmutableDict
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (
-    job_commands,
-    playbook_command,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, playbook_command
 
 
 @pytest.fixture

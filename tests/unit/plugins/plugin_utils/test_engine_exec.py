@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ContainerLocation, engine_error
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import ContainerLocation, engine_error
 
 LOCATION = ContainerLocation("ray-head", "gpu-0", "docker")
 CONTAINER = "3f" * 32

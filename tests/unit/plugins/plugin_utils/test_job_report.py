@@ -9,8 +9,8 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.plugin_utils import job_report
-from ansible_collections.argus.verl.plugins.plugin_utils.job_report import answers, job_commands, job_status
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.job_report import job_commands, poll_job, status_report
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
 
 
 def listed(*jobs: JobInfo) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def listed(*jobs: JobInfo) -> dict[str, Any]:
 
 
 def test_the_report_on_the_latest_jobs() -> None:
-    report = job_status(listed(JobInfo("sft-1", "RUNNING", submitted_at=940.0, archive="/j/sft-1")), "mvp")
+    report = status_report(listed(JobInfo("sft-1", "RUNNING", submitted_at=940.0, archive="/j/sft-1")), "mvp")
     assert report["title"] == "Cluster mvp: latest 1 of 9 jobs in /j"
     assert report["rows"] == [["sft-1", None, "RUNNING", "-", "1 min"]]
     assert report["text"] == ["One job:  ansible-playbook playbooks/status.yml -e submission_id=ID"]
@@ -30,7 +30,7 @@ def test_the_report_on_the_latest_jobs() -> None:
 )
 def test_the_report_on_one_job(state: str, names: list[str]) -> None:
     job = {**JobInfo("sft-1", state, archive="/j/sft-1").to_json(), "jobspec": {"workload": "sft"}}
-    report = job_status({"job": job, "time": 1000.0}, "mvp")
+    report = status_report({"job": job, "time": 1000.0}, "mvp")
     assert (report["title"], report["header"], report["rows"]) == (f"Job sft-1: {state}", [], [])
     commands = report["text"][report["text"].index("") + 1 :]
     assert [line.partition(":")[0] for line in commands] == names
@@ -52,12 +52,12 @@ def test_what_an_ended_job_offers(
 ) -> None:
     job = JobInfo("sft-1", state, archive="/j/sft-1", resumable=resumable, checkpoints=(10,)).to_json()
     answer = {"job": job, "time": 1000.0, "slow": 7.4, "registered": registered}
-    text = job_status(answer, "mvp")["text"]
+    text = status_report(answer, "mvp")["text"]
     lines = {line.partition(":")[0]: line for line in text}
     shown = [name for name in ("Resubmit", "Export") if name in lines]
     assert shown == [name for name in offers if name != "resume"]
     assert lines.get("Resubmit", "").endswith(" -e set=resume_from=sft-1") == ("resume" in offers)
-    assert "7 s" in text[0] and job_status({**answer, "slow": 0.0}, "mvp")["text"] == text[1:]
+    assert "7 s" in text[0] and status_report({**answer, "slow": 0.0}, "mvp")["text"] == text[1:]
     # The next call has no checkpoint, and neither does a job that has succeeded.
     assert "resume_from" not in "".join([*job_commands("sft-1", state), *job_commands("sft-1", "SUCCEEDED", 10)])
 
@@ -101,7 +101,7 @@ def test_how_long_a_job_is_followed(
         return {"job": calls[-1].to_json()}
 
     try:
-        assert next(job for job, _answer in answers(ask, "sft-1") if job.state == "SUCCEEDED") and not message
+        assert next(job for job, _answer in poll_job(ask, "sft-1") if job.state == "SUCCEEDED") and not message
     except ProgramError as error:
         assert message and message in str(error)
     assert len(calls) == count

@@ -10,9 +10,9 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.fault_search import Bandwidth, Verdict, to_json
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement
 from ansible_collections.argus.verl.plugins.plugin_utils.preflight import (
-    expectations,
-    image_sources,
+    machine_expectations,
     machine_presence,
+    missing_image_findings,
     preflight_result,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import with_tolerance
@@ -27,7 +27,7 @@ def expected_of(groups: dict[str, list[str]], hostvars: dict[str, Any], network:
     run_values = {"cluster_port_base": 20000, "cluster_dashboard_port": 9000, "cluster_network": network}
     typed, problems = node_variables(hostvars, hostvars, run_values)
     assert not problems
-    return expectations(groups, hostvars, [], typed)
+    return machine_expectations(groups, hostvars, [], typed)
 
 
 def report(
@@ -36,7 +36,7 @@ def report(
     groups = groups or {"head": ["a"], "workers": [host for host in hosts if host != "a"]}
     options = {"tier": "fast", "accept": [], "least": None, "images": {}, "builds": {}, "archive": {}, **others}
     arguments = {"hosts": hosts, **options}
-    missing, _held = image_sources(arguments, hostvars, groups)
+    missing, _held = missing_image_findings(arguments, hostvars, groups)
     return preflight_result(arguments, hostvars, groups, missing)
 
 

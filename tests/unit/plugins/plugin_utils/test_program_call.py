@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible.plugins.become import BecomeBase
-from ansible_collections.argus.verl.plugins.plugin_utils import program_call
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, Node, ProgramError
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError, parse_answer
 from program_machine import Caller, Connection, node_in, refuse
 
 from argus.jobs.bundle import Limits, unpack
@@ -46,13 +46,13 @@ def test_a_container_does_not_answer_where_only_the_node_can(node: Node) -> None
 def test_an_answer_has_nothing_that_ansible_acts_on() -> None:
     for out in ("", "[]", "{}", "null", '{"changed": true, "findings": {}, "result": []}', "[" * 100_000):
         with pytest.raises(ProgramError):
-            program_call.parse_answer(Node("head"), "status", 0, out, "")
+            parse_answer(Node("head"), "status", 0, out, "")
     # A node at its limit of processes.
     with pytest.raises(ProgramError, match="limit of processes"):
-        program_call.parse_answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
+        parse_answer(Node("head"), "submit", 134, "", "what(): Resource temporarily unavailable")
     result = {"jobs": [], "ansible_facts": {"a": 1}, "warnings": ["x"], "_ansible_no_log": True}
     text = json.dumps({"changed": 1, "findings": [], "result": result, "ansible_facts": {}})
-    answer = program_call.parse_answer(Node("head"), "status", 0, text, "")
+    answer = parse_answer(Node("head"), "status", 0, text, "")
     assert (answer.changed, answer.result) == (False, {"jobs": []})
 
 

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Node
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import Node
 from ansible_collections.argus.verl.plugins.plugin_utils.shell import shell_line
 
 HEAD = Node("head", engine="docker")

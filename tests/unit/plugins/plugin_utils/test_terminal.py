@@ -17,4 +17,4 @@ def test_the_width_of_the_terminal(columns: str | None, expected: int, monkeypat
     # Sentences are wrapped on a terminal only.
     for is_terminal, width in ((True, expected), (False, None)):
         monkeypatch.setattr(reporting, "IS_TERMINAL", is_terminal)
-        assert reporting.sentence_width() == width
+        assert reporting.text_width() == width

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.staging.options import StagingError
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import controller_patterns, upload_of, with_hashes
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import (
+    controller_patterns,
+    upload_of,
+    with_hashes,
+)
 
 
 @pytest.mark.parametrize(

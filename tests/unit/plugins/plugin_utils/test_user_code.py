@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.plugin_utils.staging_call import edited_file_warnings
+from ansible_collections.argus.verl.plugins.plugin_utils.controller_files import edited_file_warnings
 
 
 def hash_of(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import hostfile
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.hostfile import hostfile_inventory, parse
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.hostfile import hostfile_inventory, parse_hostfile
 
 ADDRESSES = {"gpu-0": ["fd00::1", "10.0.0.1"], "gpu-1": ["fd00::2"], "local": ["127.0.1.1"]}
 
@@ -24,7 +24,7 @@ ADDRESSES = {"gpu-0": ["fd00::1", "10.0.0.1"], "gpu-1": ["fd00::2"], "local": ["
     ],
 )
 def test_hosts_and_their_gpus(text: str, hosts: dict[str, int | None]) -> None:
-    gpus, findings = parse(text, "hostfile")
+    gpus, findings = parse_hostfile(text, "hostfile")
     assert findings == []
     assert list(gpus.items()) == list(hosts.items())
 
@@ -37,7 +37,7 @@ def test_hosts_and_their_gpus(text: str, hosts: dict[str, int | None]) -> None:
     ],
 )
 def test_a_line_that_is_wrong(line: str) -> None:
-    _gpus, [finding] = parse(f"gpu-9:8\n{line}\ngpu-8\n", "hostfile")
+    _gpus, [finding] = parse_hostfile(f"gpu-9:8\n{line}\ngpu-8\n", "hostfile")
     assert finding.where == "hostfile, line 2"
     assert finding.problem.isprintable()
 

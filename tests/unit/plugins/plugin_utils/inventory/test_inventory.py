@@ -4,11 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import (
-    limit_findings,
-    placement,
-    validate,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import limit_findings, placement, validate
 
 Inventory = tuple[dict[str, dict[str, Any]], dict[str, list[str]]]
 KNOWN = {"cluster_name", "cluster_network", "cluster_state_dir", "shared_root", "shared_root_source"}

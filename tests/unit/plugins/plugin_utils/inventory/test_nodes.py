@@ -9,7 +9,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import 
     PlanError,
     accelerator_of,
     expected_node,
-    gpus_of_node,
+    gpu_share,
     plan_node,
 )
 from samples import IMAGES, SETTINGS, WORKERS, head, machine, plan, process_plan, with_settings
@@ -79,7 +79,7 @@ def test_odd_counts_leave_gpus_unused_instead_of_unequal_shares(
     gpus: int, workers: int, shares: list[tuple[int, ...]]
 ) -> None:
     names = [f"worker-{number}" for number in range(workers)]
-    assert [gpus_of_node(name, names, gpus) for name in names] == shares
+    assert [gpu_share(name, names, gpus) for name in names] == shares
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
-    AS_PLANNED,
-    STALE_NETWORK_VARIABLES,
+    AS_PLANNED_REASON,
+    STALE_VARIABLES_REASON,
     Action,
     PlannedNode,
     decide,
@@ -78,9 +78,9 @@ def test_change_of_what_is_derived_does_not_restart_a_node() -> None:
     """A port that went down on another machine would end the jobs of all."""
     before, now = plan(derived_env={"NCCL_IB_HCA": "=mlx5_0,mlx5_1"}), plan(derived_env={"NCCL_IB_HCA": "=mlx5_0"})
     action = decided(now, existing(before))
-    assert (action.kind, action.reason, action.disrupts) == ("keep", STALE_NETWORK_VARIABLES, False)
-    assert decided(now, existing(now)).reason == AS_PLANNED
-    assert decided(plan(), existing(now)).reason == STALE_NETWORK_VARIABLES
+    assert (action.kind, action.reason, action.disrupts) == ("keep", STALE_VARIABLES_REASON, False)
+    assert decided(now, existing(now)).reason == AS_PLANNED_REASON
+    assert decided(plan(), existing(now)).reason == STALE_VARIABLES_REASON
     # A value of the inventory is a setting like any other.
     set_by_user = plan(derived_env={"NCCL_IB_HCA": "=mlx5_0"}, env={"NCCL_IB_HCA": "=mlx5_7"})
     assert container_arguments(set_by_user)["env"]["NCCL_IB_HCA"] == "=mlx5_7"

@@ -7,19 +7,14 @@ from typing import Any
 
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
-    SETTINGS_LABEL,
-    SPECIFICATION_LABEL,
-)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import SETTINGS_LABEL, SPECIFICATION_LABEL
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import plan_node, settings_label
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    REGISTRY_PATH,
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import REGISTRY_PATH, container_arguments
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.ray_start import (
     TOKEN_PATH,
-    container_arguments,
     ray_environment,
     ray_start_arguments,
-    specification,
-    token_file,
+    specification_hash,
 )
 from samples import SETTINGS, WORKERS, hca, head, machine, plan, with_settings
 
@@ -88,7 +83,7 @@ def test_container_has_no_rights_that_ray_does_not_need() -> None:
         assert not {"capabilities", "devices", "privileged"} & arguments.keys()
         # The token is passed as a path. No node can write it, or the program.
         assert arguments["env"]["RAY_AUTH_TOKEN_PATH"] == TOKEN_PATH and "RAY_AUTH_TOKEN" not in arguments["env"]
-        token = {"source": token_file("/var/lib/argus-verl", "mvp"), "read_only": True}
+        token = {"source": "/var/lib/argus-verl/mvp/auth_token", "read_only": True}
         assert token.items() <= arguments["mounts"][1].items()
         mounts = {mount["target"]: mount for mount in arguments["mounts"]}
         assert mounts["/opt/argus"]["source"] == "/var/lib/argus-verl/mvp/program"
@@ -157,6 +152,6 @@ def test_specification_is_the_same_in_every_run() -> None:
     assert arguments["labels"][SPECIFICATION_LABEL] == again["labels"][SPECIFICATION_LABEL]
     assert json.loads(json.dumps(arguments)) == arguments
     # A change here restarts every node of every cluster in the next run: it belongs in the changelog.
-    assert specification({"name": "worker-0"}) == "081fa5f5a64ecefe"
+    assert specification_hash({"name": "worker-0"}) == "081fa5f5a64ecefe"
     arguments = container_arguments(replace(plan(user="5:6"), cpus=4))
     assert arguments["labels"][SPECIFICATION_LABEL] == "37ffcee11103eaaa"

@@ -7,13 +7,13 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine, PlannedMachine, ProbedMachine
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
-    ODD_NAME,
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.drain import (
+    ODD_NAME_REMEDY,
     Departure,
-    departure,
     departure_findings,
-    left_behind,
-    outside_notes,
+    not_removed_findings,
+    plan_departure,
+    unlisted_worker_notes,
 )
 from samples import HEALTHY, PROCESS_HOST, container
 
@@ -38,7 +38,7 @@ def ray_node(name: str, node_id: str = "1", state: str = "ALIVE", start: int = 0
 
 
 def leave(node: str, *nodes: dict[str, Any], **machines: Any) -> Departure:
-    return departure(node, nodes, planned(MACHINES | machines), INVENTORY, "ctl")
+    return plan_departure(node, nodes, planned(MACHINES | machines), INVENTORY, "ctl")
 
 
 def test_worker_of_the_inventory() -> None:
@@ -52,13 +52,13 @@ def test_worker_of_the_inventory() -> None:
     assert leave("worker-0").last and not leave("worker-0", **{"gpu-0": HEALTHY, "ctl": both}).last
     stopped = {"worker-0": replace(HEALTHY, process=replace(PROCESS_HOST, node=NodeProcess("stopped")))}
     for processes, runs in ((PROCESSES, True), (PROCESSES | stopped, False)):
-        result = departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
+        result = plan_departure("worker-0", [ray_node("worker-0", "x")], planned(processes), INVENTORY, "ctl")
         assert result == Departure("worker-0", "worker-0", "x", runs=runs, last=not runs, in_inventory=True)
     # It left the inventory.
     result = leave("worker-9", ray_node("worker-9"))
     assert result == Departure("worker-9", "gpu-1", "1", runs=True, last=False, in_inventory=False)
     # The host has nothing of this node.
-    assert departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
+    assert plan_departure("worker-1", [], planned(PROCESSES), INVENTORY, "ctl").machine == ""
 
 
 def refusals(leaving: Departure, **silent: str) -> list[str]:
@@ -84,35 +84,37 @@ def test_nodes_that_cannot_be_removed() -> None:
 
 def test_nodes_that_a_removed_cluster_leaves_behind() -> None:
     nodes = [ray_node("worker-0"), ray_node("worker-9"), ray_node("worker-8"), ray_node("worker-7", state="DEAD")]
-    (finding,) = left_behind(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
+    (finding,) = not_removed_findings(nodes, planned(MACHINES).values(), "mvp", INVENTORY)
     assert (finding.where, finding.severity) == ("worker-8", WARNING)
     # The command removes a container of this name only if it is the cluster's: jobs name the nodes that they start.
     listed = "ps -aq --filter label=argus.verl.cluster=mvp --filter name=^worker-8$"
     assert finding.remedy == f"on its machine: docker rm -fv $(docker {listed})"
     podman = {name: replace(host, engine=replace(host.engine, name="podman")) for name, host in MACHINES.items()}
-    assert "podman rm " in left_behind(nodes, planned(podman).values(), "mvp", INVENTORY)[0].remedy
-    (finding,) = left_behind(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
+    assert "podman rm " in not_removed_findings(nodes, planned(podman).values(), "mvp", INVENTORY)[0].remedy
+    (finding,) = not_removed_findings(nodes[1:3], planned(PROCESSES).values(), "mvp", INVENTORY)
     assert (finding.where, finding.remedy) == ("worker-8", "on its host: pkill -f 'node .*/mvp/nodes/worker-8$'")
 
 
 @pytest.mark.parametrize("name", ["{{lookup('pipe','id')}}", "-x", "a\nb", "$(id)", ""])
 def test_no_command_has_a_name_that_a_shell_or_ansible_would_evaluate(name: str) -> None:
     for machines in (MACHINES, PROCESSES):
-        (finding,) = left_behind([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
-        assert finding.remedy == ODD_NAME
+        (finding,) = not_removed_findings([ray_node(name)], planned(machines).values(), "mvp", INVENTORY)
+        assert finding.remedy == ODD_NAME_REMEDY
         assert "\n" not in finding.where
-    assert outside_notes(["worker-0"], INVENTORY) == []
-    assert outside_notes(["x", "y"], INVENTORY)[0].endswith("-e node=x")
-    (note,) = outside_notes([name], INVENTORY)
-    assert note.endswith(ODD_NAME) and "\n" not in note
+    assert unlisted_worker_notes(["worker-0"], INVENTORY) == []
+    assert unlisted_worker_notes(["x", "y"], INVENTORY)[0].endswith("-e node=x")
+    (note,) = unlisted_worker_notes([name], INVENTORY)
+    assert note.endswith(ODD_NAME_REMEDY) and "\n" not in note
 
 
 def test_containers_of_another_cluster_stay() -> None:
     machine = replace(HEALTHY, containers={"worker-0": container(), "worker-9": container()})
-    (finding,) = left_behind([], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY)
+    (finding,) = not_removed_findings(
+        [], planned({"gpu-0": replace(machine, cluster="mpv")}).values(), "mpv", INVENTORY
+    )
     assert (finding.where, finding.severity, finding.remedy[-3:]) == ("worker-0", WARNING, "mvp")
     bare = replace(machine, containers={"worker-0": replace(container(), labels={})})
-    (finding,) = left_behind([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
+    (finding,) = not_removed_findings([], planned({"gpu-0": bare}).values(), "mvp", INVENTORY)
     assert (finding.where, finding.remedy) == ("worker-0", "")
 
 

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import WARNING, Finding
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.departure import (
-    GOES_ON,
-    REMEDY,
+from ansible_collections.argus.verl.plugins.plugin_utils.node_command import ContainerLocation, engine_error
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.disruption import (
+    DISRUPTION_REMEDY,
+    NO_REMEDY_NEEDED,
     ActiveJobs,
     disruption_findings,
     job_findings,
     removal_findings,
     rotation_findings,
 )
-from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ContainerLocation, engine_error
 from samples import planned
 
 IDLE = ActiveJobs({})
@@ -54,8 +54,8 @@ def test_restart_of_a_running_node_is_a_disruption() -> None:
         "worker-2": planned("recreate", "its settings changed, it is exited", disrupts=False),
     }
     problem = "restarting it (its settings changed, it is running) would end grpo-1 (RUNNING), sft-2 (PENDING)"
-    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", problem, REMEDY)]
-    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", problem, REMEDY, WARNING)]
+    assert disruption_findings(plans, BUSY, allowed=False) == [Finding("worker-0", problem, DISRUPTION_REMEDY)]
+    assert disruption_findings(plans, BUSY, allowed=True) == [Finding("worker-0", problem, DISRUPTION_REMEDY, WARNING)]
     assert disruption_findings(plans, IDLE, allowed=False) == []
 
 
@@ -69,7 +69,7 @@ def test_head_that_never_started_is_restarted_if_no_archive_is_open(said: str) -
 
     def severity(jobs: ActiveJobs, allowed: bool = False) -> tuple[str, bool]:
         (finding,) = disruption_findings(plans, jobs, allowed=allowed)
-        return finding.severity, finding.remedy == GOES_ON
+        return finding.severity, finding.remedy == NO_REMEDY_NEEDED
 
     dead = replace(IDLE, problem=said)
     assert (severity(dead), severity(dead, allowed=True)) == ((WARNING, True), (WARNING, False))

@@ -14,11 +14,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     with_tun,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import planned_node
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    container_arguments,
-    podman_run,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import plan_node_action
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, podman_run
 from samples import SETTINGS, WORKERS, head, machine, plan, with_settings
 
 ROLES = Path(__file__).resolve().parents[5] / "roles"
@@ -36,11 +33,11 @@ def options(node: NodePlan) -> list[str]:
 
 
 def test_the_command_of_a_worker(tmp_path: Path) -> None:
-    assert planned_node(SETTINGS, machine(), WORKERS).podman == {}
+    assert plan_node_action(SETTINGS, machine(), WORKERS).podman == {}
     for engine in (ROOTFUL, ROOTLESS):
         detected = with_tun(engine, tmp_path)
         assert detected == replace(engine, tun=not engine.rootless)
-        podman = planned_node(with_settings(SETTINGS, cluster_engine="podman"), machine(engine=detected), WORKERS)
+        podman = plan_node_action(with_settings(SETTINGS, cluster_engine="podman"), machine(engine=detected), WORKERS)
         assert podman.podman["argv"][:2] == ["podman", "run"]
     node = with_podman(plan(devices=["/dev/x:/dev/y"], groups=["44"], ulimits=["nofile:9:9"]))
     command = podman_run(container_arguments(node))

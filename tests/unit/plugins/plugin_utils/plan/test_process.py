@@ -7,15 +7,8 @@ from dataclasses import replace
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import PlanError
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import (
-    Action,
-    ActionKind,
-    planned_node,
-)
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import (
-    process_arguments,
-    sessions_directory,
-)
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import Action, ActionKind, plan_node_action
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import process_arguments, sessions_directory
 from samples import PROCESS_HOST, PROCESS_SETTINGS, machine, process_plan, with_settings
 
 STARTED = "1970-01-01T00:01:00+00:00"
@@ -56,8 +49,8 @@ def test_action_for_a_process_that_is_there(state: str, changes: dict[str, objec
     process = NodeProcess(state, 7, STARTED, 0, None, before["specification"], before["settings"])
     host = replace(PROCESS_HOST, node=process)
     probed = machine(process=host, user="ml")
-    plan = planned_node(with_settings(PROCESS_SETTINGS, **changes), probed, ["worker-0"])  # type: ignore[arg-type]
+    plan = plan_node_action(with_settings(PROCESS_SETTINGS, **changes), probed, ["worker-0"])  # type: ignore[arg-type]
     assert Action(plan.action, plan.reason, plan.disrupts) == expected
     assert plan.started_at == STARTED
-    new = planned_node(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])
+    new = plan_node_action(PROCESS_SETTINGS, machine(process=PROCESS_HOST, user="ml"), ["worker-0"])
     assert (new.action, new.started_at, new.container, new.image, new.image_missing) == ("create", None, {}, "", False)

@@ -12,7 +12,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import 
     read_gpus,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
-from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, ray_environment
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments
+from ansible_collections.argus.verl.plugins.plugin_utils.plan.ray_start import ray_environment
 from samples import SETTINGS, WORKERS, machine, with_settings
 
 GIB = 1 << 30

@@ -49,9 +49,9 @@ def test_problem_of_a_machine() -> None:
     assert machine_problem({"machine": {}, "findings": [finding("slow", WARNING)]}) == ""
     one = {"machine": {}, "findings": [finding("slow", WARNING), finding("7 GPUs")]}
     assert machine_problem(one) == "7 GPUs"
-    assert machine_problem(one, checked=False) == ""
+    assert machine_problem(one, excludes_failed=False) == ""
     assert machine_problem({"findings": [finding("a"), finding("b"), finding("c")]}).startswith("a, and 2 more")
-    assert machine_problem({"unreachable": True, "msg": "x"}, checked=False) == "does not answer: x"
+    assert machine_problem({"unreachable": True, "msg": "x"}, excludes_failed=False) == "does not answer: x"
 
 
 def test_findings_about_a_shortage() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import NodeRow, NodeState
-from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import (
+from ansible_collections.argus.verl.plugins.plugin_utils.presence.cluster_report import (
     LOG_LINES,
     ClusterInfo,
     Scope,
@@ -127,6 +127,6 @@ TWO, ONE = info("alive", "alive", "missing"), info("alive", "missing", "differs"
     ],
 )
 def test_fewer_workers_are_enough_if_they_are_asked_for(cluster: ClusterInfo, least: int | None, goes_on: bool) -> None:
-    result = report(cluster, least=least)
+    result = report(cluster, min_workers=least)
     assert (result["failure_text"] == "") is goes_on
     assert any("cluster_min_workers" in line for line in result["text"]) == (goes_on and bool(cluster.missing))

@@ -115,7 +115,7 @@ def test_what_all_nodes_have_in_common() -> None:
     ],
 )
 def test_of_several_jobs_with_one_name_one_counts(listed: str, job_id: int | None) -> None:
-    assert allocation.newest_job(listed) == job_id
+    assert allocation.newest_job_id(listed) == job_id
 
 
 def test_a_list_of_nodes_is_expanded() -> None:
