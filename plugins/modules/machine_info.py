@@ -75,8 +75,8 @@ options:
     type: dict
   expect:
     description:
-      - What the machine must have, by the fields of C(Expectation) in C(module_utils/preflight/checks.py). Without it,
-        only problems of any machine are found, such as an engine that does not answer.
+      - What the machine must have, by the fields of C(Expectation) in C(module_utils/preflight/expectation.py). Without
+        it, only problems of any machine are found, such as an engine that does not answer.
     type: dict
     default: {}
   trial:
@@ -117,7 +117,8 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.names import pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import inspect_host
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, mark_known
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import mark_accepted
+from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import Trial, TrialError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
@@ -185,7 +186,7 @@ def main() -> None:
     module.exit_json(
         machine=machine.to_json(),
         time=time.time(),
-        findings=[mark_known(finding, options["accept"]).as_dict() for finding in findings],
+        findings=[mark_accepted(finding, options["accept"]).as_dict() for finding in findings],
         expect=asdict(expected),
     )
 

@@ -83,7 +83,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import create_directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
-from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, State, StateError
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, StateDirectory, StateError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
 
@@ -134,7 +134,7 @@ def check_params(module: AnsibleModule) -> None:
 def present(module: AnsibleModule) -> None:
     params = module.params
     user = User(*map(int, params["user"].split(":")))
-    state = State(params["state_dir"], params["cluster"], module.check_mode)
+    state = StateDirectory(params["state_dir"], params["cluster"], module.check_mode)
     # With the directory locked: of two runs at the same time, the second finds everything.
     with state.open(create=True) as exists:
         changes = change_network(module, exists=True)
@@ -155,7 +155,7 @@ def present(module: AnsibleModule) -> None:
 
 def absent(module: AnsibleModule) -> None:
     changes = change_network(module, exists=False)
-    state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
+    state = StateDirectory(module.params["state_dir"], module.params["cluster"], module.check_mode)
     with state.open() as exists:
         removed, remaining = state.remove() if exists else ([], [])
         changes += removed

@@ -14,20 +14,18 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.rdma import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
-from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
-    Judgement,
-    ProbedHost,
+from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
     all_reduce_lines,
-    clock_findings,
-    judge,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, ProbedHost, judge
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
-from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import trial_findings, trial_of
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage import trial_findings, trial_result
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.plugin_utils.presence import presence
@@ -151,7 +149,7 @@ def expectations(
         expected[host] = {
             "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
             # The devices that the most demanding of its workers asks for.
-            "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and on_host else NEVER,
+            "rdma": RDMA_ALWAYS if RDMA_ALWAYS in rdma else RDMA_AUTO if RDMA_AUTO in rdma and on_host else RDMA_NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
             "address": inventory.address_of(settings) if network else "",
@@ -230,7 +228,7 @@ def preflight_result(
     present, absent_machines, about_machines = machine_presence(hosts, hostvars, groups, arguments["least"])
     machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
     results = {name: [_result_of(facts.get(fact)) for fact in TRIAL] for name, facts in machines.items()}
-    trials = {name: trial_of(*pair) for name, pair in results.items() if any(pair)}
+    trials = {name: trial_result(*pair) for name, pair in results.items() if any(pair)}
     collective = next(filter(None, (_result_of(facts.get(ALL_REDUCE)) for facts in machines.values())), {})
     result = judge(
         list(machines),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The interfaces of a machine, and its HCAs, which are ports of InfiniBand and RoCE adapters."""
+"""The network interfaces of a machine: names, IPv4 addresses, MTU and speed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-# Interfaces of a machine: names, addresses, MTU and rates.
 
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
@@ -25,18 +23,17 @@ VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|t
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface.
-
-    addresses: of IPv4, with their prefixes, such as "10.0.0.20/24".
-    speed_gbit: 0 where the driver does not tell.
-    uplink: whether a default route leads over it.
-    """
+    """A network interface."""
 
     name: str
+    # IPv4 addresses with their prefixes, such as "10.0.0.20/24".
     addresses: Sequence[str] = ()
     mtu: int = 0
+    # In Gbit/s; 0 if the driver does not tell.
     speed_gbit: float = 0.0
+    # As the kernel names it in operstate: "up", "down", "unknown" and others.
     state: str = ""
+    # Whether a default route leads over it.
     uplink: bool = False
 
     @property
@@ -50,7 +47,7 @@ def read_interfaces(root: Path) -> list[Interface]:
 
 
 def addresses_of_kernel() -> dict[str, list[str]]:
-    """Return the IPv4 addresses of each interface, asked of the kernel itself."""
+    """Return the IPv4 addresses of each interface. They come from the kernel: a machine may lack the command ip."""
     addresses: dict[str, list[str]] = {}
     buffer = ctypes.create_string_buffer(IFREQ_BYTES * MAX_ADDRESSES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -67,7 +64,7 @@ def addresses_of_kernel() -> dict[str, list[str]]:
 
 
 def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> list[Interface]:
-    uplinks = default_interfaces(read_text(root / "proc/net/route"))
+    uplinks = default_route_interfaces(read_text(root / "proc/net/route"))
     interfaces = []
     for entry in sorted((root / "sys/class/net").glob("*")):
         # Some drivers say -1 while there is no link, and reading fails with EINVAL for others.
@@ -89,7 +86,8 @@ def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> l
     return interfaces
 
 
-def default_interfaces(text: str) -> set[str]:
+def default_route_interfaces(text: str) -> set[str]:
+    """Return the interfaces with a default route, from /proc/net/route: destination and mask are 0."""
     rows = [line.split() for line in text.splitlines()[1:]]
     return {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
 
@@ -105,7 +103,7 @@ def interface_with(address: str, interfaces: Iterable[Interface]) -> Interface |
 
 
 def resolve(name: str) -> list[str]:
-    """Return the addresses of a name; none if it has none."""
+    """Return the IP addresses of a host name; none if it cannot be resolved."""
     with contextlib.suppress(OSError, UnicodeError):
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
@@ -113,7 +111,7 @@ def resolve(name: str) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
+    """Return the stripped text of a file; "" if it cannot be read, as some files of sysfs."""
     try:
         return path.read_text(errors="replace").strip()
     except (OSError, ValueError):
@@ -121,113 +119,3 @@ def read_text(path: Path) -> str:
 
 
 # HCAs: the ports of InfiniBand and RoCE adapters, from ibdev2netdev and from sysfs.
-
-INFINIBAND = "InfiniBand"
-ETHERNET = "Ethernet"
-# Counters of broken links and cables; the kernel's documentation of sysfs-class-infiniband describes each.
-ERROR_COUNTERS = (
-    "symbol_error",
-    "link_error_recovery",
-    "link_downed",
-    "local_link_integrity_errors",
-    "excessive_buffer_overrun_errors",
-    "port_rcv_errors",
-)
-ROCE_V2 = "RoCE v2"
-# An IPv4 address as a GID: ::ffff:10.0.0.20.
-_IPV4_GID = re.compile(r"(0000:){5}ffff(:[0-9a-f]{4}){2}")
-_IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
-
-
-@dataclass(frozen=True)
-class Hca:
-    """One port of a host channel adapter.
-
-    netdev: None where the port has no network interface.
-    state: "up" or "down".
-    rate_gbit: 0 where it is unknown, as are empty texts.
-    link_layer: "InfiniBand", or "Ethernet" for RoCE.
-    gid_index: the index of the GID for RoCE v2 over IPv4; None without one.
-    errors: the counters of errors that are not zero, since the driver was loaded.
-    """
-
-    device: str
-    port: int
-    netdev: str | None
-    state: str
-    rate_gbit: float = 0.0
-    link_layer: str = ""
-    gid_index: int | None = None
-    errors: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def up(self) -> bool:
-        return self.state == "up"
-
-
-def parse_ibdev2netdev(text: str) -> list[Hca]:
-    """Return the ports that the tool lists: those with a network interface."""
-    return [
-        Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
-        for match in _IBDEV2NETDEV.finditer(text)
-    ]
-
-
-def parse_rate(text: str) -> float:
-    """Return Gbit/s of a text such as "400 Gb/sec (4X NDR)"; 0 if it is another."""
-    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", text)
-    return float(match[1]) if match else 0.0
-
-
-def hcas_of_sysfs(root: Path) -> list[Hca]:
-    """Return all ports, also those without a network interface, which ibdev2netdev does not list."""
-    ports = []
-    for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
-        device = port.parent.parent
-        # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
-        state = "up" if read_text(port / "state").endswith("ACTIVE") else "down"
-        ports.append(with_sysfs(Hca(device.name, int(port.name), _netdev(device, port), state), root))
-    return ports
-
-
-def with_sysfs(hca: Hca, root: Path) -> Hca:
-    """The port with its rate, link layer, GID index and errors from sysfs."""
-    port = root / "sys/class/infiniband" / hca.device / "ports" / str(hca.port)
-    return replace(
-        hca,
-        rate_gbit=parse_rate(read_text(port / "rate")),
-        link_layer=read_text(port / "link_layer"),
-        gid_index=_gid_index(port, hca.netdev),
-        errors=_errors(port),
-    )
-
-
-def _errors(port: Path) -> dict[str, int]:
-    counted = {name: read_text(port / "counters" / name) for name in ERROR_COUNTERS}
-    return {name: int(text) for name, text in counted.items() if text.isdigit() and int(text)}
-
-
-def _gid_index(port: Path, netdev: str | None) -> int | None:
-    """The first GID of RoCE v2 that is an IPv4 address of the port's own interface."""
-    for entry in sorted((port / "gids").glob("*"), key=lambda entry: int(entry.name)):
-        # Entries that are not in use read as zeros, and their type fails with EINVAL.
-        if _IPV4_GID.fullmatch(read_text(entry)) and read_text(port / "gid_attrs/types" / entry.name) == ROCE_V2:
-            gid_netdev = read_text(port / "gid_attrs/ndevs" / entry.name)
-            # A VLAN on the port has GIDs in the same table.
-            if not gid_netdev or not netdev or gid_netdev == netdev:
-                return int(entry.name)
-    return None
-
-
-def _netdev(device: Path, port: Path) -> str | None:
-    # With RoCE the table of GIDs has the name; on InfiniBand reading it fails with EINVAL.
-    names = (read_text(entry) for entry in sorted((port / "gid_attrs" / "ndevs").glob("*")))
-    name = next(filter(None, names), None)
-    if name:
-        return name
-    interfaces = sorted((device / "device" / "net").glob("*"))
-    # One PCI function with two ports has the interfaces of both; dev_port counts from 0.
-    port_netdevs = [entry for entry in interfaces if read_text(entry / "dev_port") == str(int(port.name) - 1)]
-    if len(interfaces) == 1:
-        port_netdevs = interfaces
-    return port_netdevs[0].name if port_netdevs else None

@@ -14,15 +14,7 @@ from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_D
 from ...module_utils.argus.common.node_process import MARK
 from ...module_utils.argus.ray import departures
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
-from ...module_utils.cluster.devices import (
-    DRI,
-    INFINIBAND,
-    KFD,
-    LOCK_CAPABILITY,
-    UNLIMITED_MEMLOCK,
-    VISIBLE,
-    groups_of,
-)
+from ...module_utils.cluster.device_files import groups_of
 from ...module_utils.cluster.engine import (
     CLUSTER_LABEL,
     DERIVED_LABEL,
@@ -36,6 +28,8 @@ from ...module_utils.cluster.engine import (
 )
 from ...module_utils.cluster.ports import DASHBOARD_PORT
 from ...module_utils.cluster.process_host import ProcessHost, search_path
+from ...module_utils.cluster.rdma import INFINIBAND_DIR, LOCK_CAPABILITY, UNLIMITED_MEMLOCK
+from ...module_utils.cluster.rocm import DRI_DIR, HIP_VISIBLE_DEVICES, KFD
 from ...module_utils.cluster.state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
 from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
 
@@ -125,7 +119,9 @@ def ray_environment(
     settings = plan.settings
     # Tells Ray the node's share of its machine's GPUs, where its devices do not.
     shared = (
-        {VISIBLE: ",".join(map(str, plan.gpu_ids))} if plan.accelerator == ROCM and plan.gpu_ids is not None else {}
+        {HIP_VISIBLE_DEVICES: ",".join(map(str, plan.gpu_ids))}
+        if plan.accelerator == ROCM and plan.gpu_ids is not None
+        else {}
     )
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
@@ -200,11 +196,11 @@ def hardening(plan: NodePlan) -> dict[str, Any]:
     devices = list(settings.ray_node_devices)
     if plan.rdma:
         arguments["capabilities"] = [LOCK_CAPABILITY]
-        devices.append(f"{INFINIBAND}:{INFINIBAND}")
+        devices.append(f"{INFINIBAND_DIR}:{INFINIBAND_DIR}")
     groups = list(settings.ray_node_groups)
     if plan.amd_devices:
         # A program opens all render nodes to count its GPUs; the share of the node is in its environment.
-        devices += [f"{path}:{path}" for path in (KFD, DRI)]
+        devices += [f"{path}:{path}" for path in (KFD, DRI_DIR)]
         groups += groups_of(plan.amd_devices)
     if devices:
         arguments["devices"] = list(dict.fromkeys(devices))
