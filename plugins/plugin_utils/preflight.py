@@ -16,7 +16,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.rdma import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
-from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
+from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED_VARIABLES
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
     all_reduce_lines,
@@ -155,7 +155,7 @@ def expectations(
             "address": inventory.address_of(settings) if network else "",
             "trains": network and bool(workers),
             "head_storage": head["cluster_head_storage"] if heads else "",
-            "network_env": {name: str(env[name]) for name in DERIVED if name in env} if network else {},
+            "network_env": {name: str(env[name]) for name in DERIVED_VARIABLES if name in env} if network else {},
         }
     return expected
 

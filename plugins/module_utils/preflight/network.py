@@ -10,7 +10,16 @@ from statistics import median
 
 from ..argus.common.findings import ERROR, WARNING, Finding
 from ..cluster.machine import Machine
-from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, HcaClass, Host, Network, common_network, derive, hca_class
+from ..network.derive import (
+    DERIVED_VARIABLES,
+    GLOO_SOCKET_IFNAME,
+    HcaClass,
+    Host,
+    Network,
+    common_network,
+    derive,
+    hca_class,
+)
 from ..network.hcas import ETHERNET
 from ..network.interfaces import interface_with
 from .checks import Problem
@@ -184,7 +193,7 @@ def _cells_of(derived: Network, inventory_env: Mapping[str, str], host: Host) ->
     rate = f"{len(derived.hcas)} x {derived.rate_gbit:g} Gbit/s" if derived.hcas else ""
     shown = {
         name: f"{environment[name]} {'(set)' if name in inventory_env else '(derived)'}"
-        for name in DERIVED
+        for name in DERIVED_VARIABLES
         if name in environment
     }
     return {"rate": rate, "address": derived.address or host.address, **shown}

@@ -5,10 +5,10 @@ import json
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     Image,
-    reports_only_absence,
     parse_containers,
     parse_engine_info,
     parse_image,
+    reports_only_absence,
 )
 from samples import recorded
 
