@@ -14,16 +14,20 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rdma import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED_VARIABLES
 from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
     all_reduce_findings,
     all_reduce_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
-from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import Judgement, ProbedHost, judge
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
+    Judgement,
+    ProbedHost,
+    clock_findings,
+    judge,
+)
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
 from ansible_collections.argus.verl.plugins.module_utils.preflight.storage import trial_findings, trial_result
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory

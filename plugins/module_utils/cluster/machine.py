@@ -10,7 +10,7 @@ from typing import Any
 
 from ..network.hcas import Hca
 from ..network.interfaces import Interface
-from .device_files import DeviceFile
+from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
 from .gpus import Gpu, Xid
 from .paths import PathState

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
+from .devices import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from .engine import DOCKER, PODMAN
 from .ports import HIGHEST_BASE, NODE_PORTS
-from .rdma import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 
 # Returns the remedy for a wrong value, or "".
 Check = Callable[[Any], str]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..network.hcas import Hca, hcas_of_sysfs, parse_ibdev2netdev, with_sysfs
 from ..network.interfaces import read_interfaces, read_text
+from .devices import read_rdma_devices
 from .engine import (
     CLUSTER_LABEL,
     DOCKER,
@@ -42,7 +43,6 @@ from .machine import Machine
 from .paths import PathState, read_paths
 from .procfs import parse_ephemeral_range, parse_listeners, parse_meminfo, parse_reserved_ports, with_origin
 from .programs import NOT_INSTALLED, run_program
-from .rdma import read_rdma_devices
 from .rocm import read_device_files, read_render_devices
 from .software import SOFTWARE_PROGRAM, Software, parse_software
 from .system import read_system

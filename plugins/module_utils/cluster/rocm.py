@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..network.interfaces import read_text
-from .device_files import DeviceFile
+from .devices import DeviceFile
 
 KFD, DRI_DIR = "/dev/kfd", "/dev/dri"
 # One directory for each processor and each GPU.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..cluster.devices import RDMA_NEVER
 from ..cluster.machine import Machine
 from ..cluster.ports import PortRange
-from ..cluster.rdma import RDMA_NEVER
 from ..privileges import UNPRIVILEGED
 
 GIB = 2**30

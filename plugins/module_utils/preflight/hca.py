@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..argus.common.findings import ERROR, WARNING
-from ..cluster.device_files import is_openable
+from ..cluster.devices import INFINIBAND_DIR, RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER, is_openable
 from ..cluster.machine import Machine
-from ..cluster.rdma import INFINIBAND_DIR, RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from .checks import Problem
 from .expectation import Expectation, node_uid_gid
 

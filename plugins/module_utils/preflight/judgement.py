@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..argus.common.findings import ERROR, SEVERITIES, Finding
+from ..argus.common.findings import ERROR, SEVERITIES, WARNING, Finding
 from ..argus.common.text import nearest
 from ..cluster.machine import Machine
-from . import gpu, host, network, software, storage
-from .checks import CHECKS, difference_findings, mark_accepted
+from . import gpu, host, network, storage
+from .checks import CHECKS, Problem, difference_findings, mark_accepted
 from .expectation import Context, Expectation
 
-# The variable of the operator, where findings about it are shown.
-ACCEPT_VARIABLE = "preflight_accept"
+# The operator's variable with the accepted keys; also the place of findings about it.
+ACCEPT = "preflight_accept"
+# Differences of clocks. Heartbeats, and the order of a job's events, depend on the clocks of several machines.
+CLOCK_WARNING_SECONDS = 5.0
+CLOCK_ERROR_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def _invariant_findings(contexts: Mapping[str, Context]) -> Iterator[Finding]:
         for key, title, value in (
             *gpu.gpu_invariants(context.machine, context.expected),
             *host.system_invariants(context.machine),
-            *software.software_invariants(context.machine),
+            *host.software_invariants(context.machine),
         ):
             # NCCL has two packages, of which a machine has one.
             if value:
@@ -126,14 +129,40 @@ def accept_findings(accept: Sequence[str], hosts: Iterable[str]) -> Iterator[Fin
         key, at, host = entry.partition("@")
         if key not in CHECKS:
             hint = nearest(key, CHECKS)
-            yield Finding(
-                ACCEPT_VARIABLE, f'there is no check "{key}"', hint or "docs/preflight.md lists all checks", ERROR
-            )
+            yield Finding(ACCEPT, f'there is no check "{key}"', hint or "docs/preflight.md lists all checks", ERROR)
         elif at and host not in known_hosts:
             hint = nearest(host, known_hosts)
-            yield Finding(
-                ACCEPT_VARIABLE,
-                f'"{entry}": there is no machine "{host}"',
-                hint or "name a machine of the inventory",
-                ERROR,
-            )
+            problem = f'"{entry}": there is no machine "{host}"'
+            yield Finding(ACCEPT, problem, hint or "name a machine of the inventory", ERROR)
+
+
+def clock_bounds(probed: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return by how many seconds a machine's clock is ahead of the controller's, at least and at most.
+
+    probed: the result of machine_info. Its `time` was read at some moment between `sent` and `received`, times of
+    the controller. So a slow connection widens the bounds, and is not taken for a difference of clocks. None without
+    these times.
+    """
+    try:
+        time, clock = float(probed["time"]), probed["clock"]
+        return time - float(clock["received"]), time - float(clock["sent"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def clock_findings(probed: Mapping[str, Mapping[str, Any]], head: str) -> Iterator[Finding]:
+    """Yield a finding for each machine whose clock certainly differs from that of the head's machine.
+
+    probed: the results of machine_info by machine. head: the head's machine; without its result, nothing is compared.
+    """
+    offsets = {machine: ahead for machine, result in probed.items() if (ahead := clock_bounds(result))}
+    for machine, (least, most) in offsets.items() if head in offsets else ():
+        # In the difference, the clock of the controller cancels out.
+        certain = max(least - offsets[head][1], 0.0) + min(most - offsets[head][0], 0.0)
+        if machine != head and abs(certain) > CLOCK_WARNING_SECONDS:
+            side = "ahead of" if certain > 0 else "behind"
+            yield Problem(
+                "machine.clock",
+                f"its clock is at least {abs(certain):.0f} s {side} that of {head}",
+                severity=ERROR if abs(certain) > CLOCK_ERROR_SECONDS else WARNING,
+            ).finding(machine)

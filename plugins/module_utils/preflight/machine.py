@@ -13,11 +13,10 @@ from .engine import container_name_problems, engine_problems, package_problems, 
 from .expectation import GIB, Expectation, gib_text
 from .gpu import gpu_problems
 from .hca import hca_count_problems, hca_device_problems
-from .host import host_problems
+from .host import host_problems, software_problems
 from .network import hostname_problems
 from .ports import ephemeral_port_problems, used_port_problems
 from .shared_root import shared_root_problems
-from .software import software_problems
 from .state_dir import state_dir_problems, token_problems
 
 # Ray starts no node that leaves its processes a smaller share of memory (ray/_private/resource_and_label_spec.py).

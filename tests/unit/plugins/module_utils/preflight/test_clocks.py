@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
-from ansible_collections.argus.verl.plugins.module_utils.preflight.clocks import clock_bounds, clock_findings
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import clock_bounds, clock_findings
 
 
 def probed(ahead: float, before: float = 1.0, after: float = 0.5) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import pytest
 import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
-from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
-from ansible_collections.argus.verl.plugins.module_utils.preflight.software import (
+from ansible_collections.argus.verl.plugins.module_utils.preflight.host import (
     RAY_WITH_TABLES,
     RAY_WITH_TOKENS,
     is_at_least,
 )
+from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from samples import machine
 
 REPO = Path(__file__).resolve().parents[5]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.device_files import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu, Xid
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.argus.verl.plugins.module_utils.cluster.device_files import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     SETTINGS_LABEL,
     SPECIFICATION_LABEL,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.device_files import DeviceFile, groups_of
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, groups_of
 from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import read_device_files, read_render_devices
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, ray_environment

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.device_files import DeviceFile, is_openable
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, is_openable
 
 
 @pytest.mark.parametrize(
