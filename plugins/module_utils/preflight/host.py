@@ -16,7 +16,7 @@ from .expectation import GIB, Expectation, gib_text
 
 # The least limit of open files that Ray recommends.
 MIN_OPEN_FILES = 8192
-# Ray writes nothing to a disk that is fuller than 95 %: one part of this number has to be free.
+# Ray writes nothing to a disk that is fuller than 95 %, so the twentieth part has to be free.
 DISK_PARTS = 20
 MAX_NAMES = 5
 # Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
