@@ -85,7 +85,7 @@ class MachineProcess:
         return is_worker or VERL_TRAINER_MODULE in self.cmdline
 
 
-def list_processes(proc: Path) -> Iterator[MachineProcess]:
+def read_processes(proc: Path) -> Iterator[MachineProcess]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             uid = entry.stat().st_uid
@@ -114,7 +114,7 @@ class UnmanagedRayOnMachine:
 
     def list_all(self) -> list[UnmanagedRay]:
         """Return all unmanaged Ray. Raises UnmanagedRayError if the engine does not answer."""
-        running = sorted(list_processes(self.proc), key=lambda process: process.pid)
+        running = sorted(read_processes(self.proc), key=lambda process: process.pid)
         container_ids = self._engine_command("ps", "-aq", "--no-trunc").split()
         infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
         ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
@@ -172,7 +172,7 @@ class UnmanagedRayOnMachine:
 
     def _remaining_pids(self, ray: UnmanagedRay) -> list[int]:
         """Return the pids that still run Ray. A pid that runs anything else was reused after its process ended."""
-        running = [process for process in list_processes(self.proc) if process.pid in ray.pids]
+        running = [process for process in read_processes(self.proc) if process.pid in ray.pids]
         return [process.pid for process in running if (process.is_ray or process.runs_job) and not process.managed]
 
     def _engine_command(self, *arguments: str) -> str:
