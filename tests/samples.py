@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.paths import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (
     NodePlan,
     Settings,

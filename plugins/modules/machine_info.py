@@ -76,7 +76,7 @@ options:
   expect:
     description:
       - What the machine must have. The keys are the fields of C(Expectation) in
-        C(module_utils/preflight/expectation.py). Without them, the module only finds problems that concern any machine,
+        C(module_utils/preflight/checks.py). Without them, the module only finds problems that concern any machine,
         such as an engine that does not answer.
     type: dict
     default: {}
@@ -118,8 +118,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.names import pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import inspect_host
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import mark_accepted
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, mark_accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import Trial, TrialError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root

@@ -17,14 +17,12 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED_VARIABLES
-from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
-    all_reduce_findings,
-    all_reduce_lines,
-)
-from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
+from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judgement,
     ProbedHost,
+    all_reduce_findings,
+    all_reduce_lines,
     clock_findings,
     judge,
 )

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ..network.interfaces import read_text
-from .procfs import Process, with_origin
+from .system import Process, with_origin
 
 NVIDIA_SMI_QUERY = ("nvidia-smi", "-q", "-x")
 # What nvidia-smi prints instead of a value, also in brackets.

@@ -8,15 +8,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..network.hcas import Hca
-from ..network.interfaces import Interface
+from ..network.interfaces import Hca, Interface
 from .devices import DeviceFile
 from .engine import RUNNING, Container, Engine, EngineStatus, Image
 from .gpus import Gpu, Xid
 from .paths import PathState
 from .process_host import ProcessHost
-from .software import Software
-from .system import System
+from .system import Software, System
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from ..network.hcas import Hca, hcas_of_sysfs, parse_ibdev2netdev, with_sysfs
-from ..network.interfaces import read_interfaces, read_text
-from .devices import read_rdma_devices
+from ..network.interfaces import Hca, hcas_of_sysfs, parse_ibdev2netdev, read_interfaces, read_text, with_sysfs
+from .devices import read_device_files, read_rdma_devices, read_render_devices
 from .engine import (
     CLUSTER_LABEL,
     DOCKER,
     NO_ENGINE,
+    NOT_INSTALLED,
     PODMAN,
     Container,
     Engine,
@@ -35,17 +35,24 @@ from .engine import (
     parse_engine_info,
     parse_image,
     reports_only_absence,
+    run_program,
     with_systemd,
     with_tun,
 )
 from .gpus import NVIDIA_SMI_QUERY, Gpu, Xid, parse_nvidia_gpus, parse_xids, read_amd_gpus
 from .machine import Machine
 from .paths import PathState, read_paths
-from .procfs import parse_ephemeral_range, parse_listeners, parse_meminfo, parse_reserved_ports, with_origin
-from .programs import NOT_INSTALLED, run_program
-from .rocm import read_device_files, read_render_devices
-from .software import SOFTWARE_PROGRAM, Software, parse_software
-from .system import read_system
+from .system import (
+    SOFTWARE_PROGRAM,
+    Software,
+    parse_ephemeral_range,
+    parse_listeners,
+    parse_meminfo,
+    parse_reserved_ports,
+    parse_software,
+    read_system,
+    with_origin,
+)
 
 # The packages that community.docker needs in the Python that runs its modules on the machine.
 PACKAGES = ("requests",)

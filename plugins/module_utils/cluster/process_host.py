@@ -13,7 +13,7 @@ from typing import Any
 
 from ..argus.common import node_process
 from ..argus.common.node_process import NodeProcess
-from .procfs import RAY_PROGRAMS, list_processes
+from .system import RAY_PROGRAMS, list_processes
 
 # An address of a network that is reserved for documentation: its route is the default route. Nothing is sent there.
 ROUTE_TARGET = "192.0.2.1"

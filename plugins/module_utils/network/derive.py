@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .hcas import ETHERNET, INFINIBAND, Hca
-from .interfaces import Interface, interface_with, ipv4_of
+from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, interface_with, ipv4_of
 
 NCCL_IB_HCA = "NCCL_IB_HCA"
 NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"

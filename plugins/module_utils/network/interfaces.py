@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network interfaces of a machine: names, IPv4 addresses, MTU and speed."""
+"""The network interfaces of a machine, and its HCAs (host channel adapters): the ports for InfiniBand and RoCE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
@@ -118,4 +118,112 @@ def read_text(path: Path) -> str:
         return ""
 
 
-# HCAs: the ports of InfiniBand and RoCE adapters, from ibdev2netdev and from sysfs.
+# HCAs. Link layers, as sysfs names them.
+INFINIBAND = "InfiniBand"
+ETHERNET = "Ethernet"
+# Counters of broken links and cables; the kernel's documentation of sysfs-class-infiniband describes each.
+ERROR_COUNTERS = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "port_rcv_errors",
+)
+ROCE_V2 = "RoCE v2"
+# An IPv4 address as a GID: ::ffff:10.0.0.20.
+IPV4_GID = re.compile(r"(0000:){5}ffff(:[0-9a-f]{4}){2}")
+IBDEV2NETDEV_LINE = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
+
+
+@dataclass(frozen=True)
+class Hca:
+    """One port of a host channel adapter."""
+
+    # The adapter, such as "mlx5_0", and the number of the port on it, from 1.
+    device: str
+    port: int
+    # The network interface of the port; None without one, as on InfiniBand without IPoIB.
+    netdev: str | None
+    # "up" or "down".
+    state: str
+    # In Gbit/s; 0 if unknown.
+    rate_gbit: float = 0.0
+    # INFINIBAND, or ETHERNET for RoCE; empty if unknown.
+    link_layer: str = ""
+    # The index of the GID for RoCE v2 over IPv4; None without one.
+    gid_index: int | None = None
+    # The values of ERROR_COUNTERS that are not zero, since the driver was loaded.
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def up(self) -> bool:
+        return self.state == "up"
+
+
+def parse_ibdev2netdev(text: str) -> list[Hca]:
+    """Return the ports that ibdev2netdev lists: those with a network interface."""
+    return [
+        Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
+        for match in IBDEV2NETDEV_LINE.finditer(text)
+    ]
+
+
+def parse_rate(text: str) -> float:
+    """Return the Gbit/s of a text such as "400 Gb/sec (4X NDR)"; 0 for any other text."""
+    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", text)
+    return float(match[1]) if match else 0.0
+
+
+def hcas_of_sysfs(root: Path) -> list[Hca]:
+    """Return all ports, also those without a network interface. root: the directory that holds /sys."""
+    ports = []
+    for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
+        device = port.parent.parent
+        # Such as "4: ACTIVE"; a port in "2: INIT" has a cable, but no subnet manager.
+        state = "up" if read_text(port / "state").endswith("ACTIVE") else "down"
+        ports.append(with_sysfs(Hca(device.name, int(port.name), _netdev(device, port), state), root))
+    return ports
+
+
+def with_sysfs(hca: Hca, root: Path) -> Hca:
+    """Return the port with its rate, link layer, GID index and errors from sysfs."""
+    port = root / "sys/class/infiniband" / hca.device / "ports" / str(hca.port)
+    return replace(
+        hca,
+        rate_gbit=parse_rate(read_text(port / "rate")),
+        link_layer=read_text(port / "link_layer"),
+        gid_index=_gid_index(port, hca.netdev),
+        errors=_errors(port),
+    )
+
+
+def _errors(port: Path) -> dict[str, int]:
+    counted = {name: read_text(port / "counters" / name) for name in ERROR_COUNTERS}
+    return {name: int(text) for name, text in counted.items() if text.isdigit() and int(text)}
+
+
+def _gid_index(port: Path, netdev: str | None) -> int | None:
+    """Return the index of the first RoCE v2 GID that is an IPv4 address of the port's own interface."""
+    for entry in sorted((port / "gids").glob("*"), key=lambda entry: int(entry.name)):
+        # Entries that are not in use read as zeros, and their type fails with EINVAL.
+        if IPV4_GID.fullmatch(read_text(entry)) and read_text(port / "gid_attrs/types" / entry.name) == ROCE_V2:
+            gid_netdev = read_text(port / "gid_attrs/ndevs" / entry.name)
+            # A VLAN on the port has GIDs in the same table.
+            if not gid_netdev or not netdev or gid_netdev == netdev:
+                return int(entry.name)
+    return None
+
+
+def _netdev(device: Path, port: Path) -> str | None:
+    # With RoCE the table of GIDs has the name; on InfiniBand reading it fails with EINVAL.
+    names = (read_text(entry) for entry in sorted((port / "gid_attrs" / "ndevs").glob("*")))
+    name = next(filter(None, names), None)
+    if name:
+        return name
+    interfaces = sorted((device / "device" / "net").glob("*"))
+    # One PCI function with two ports has the interfaces of both; dev_port counts from 0.
+    port_netdevs = [entry for entry in interfaces if read_text(entry / "dev_port") == str(int(port.name) - 1)]
+    if len(interfaces) == 1:
+        port_netdevs = interfaces
+    return port_netdevs[0].name if port_netdevs else None

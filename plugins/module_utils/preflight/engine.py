@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from ..cluster.engine import CLUSTER_LABEL, DOCKER, PODMAN, EngineStatus
 from ..cluster.machine import Machine
-from .checks import Problem
-from .expectation import Expectation
+from .checks import Expectation, Problem
 
 
 def engine_problems(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..argus.common.findings import ERROR, NOTE, WARNING
 from ..argus.common.node_process import RUNNING
+from ..cluster.devices import KFD
 from ..cluster.engine import EngineStatus
 from ..cluster.gpus import Gpu, Xid
 from ..cluster.machine import Machine
-from ..cluster.procfs import Process
-from ..cluster.rocm import KFD
-from .checks import Invariant, Problem, counts_text
-from .expectation import Expectation
+from ..cluster.system import Process
+from .checks import Expectation, Invariant, Problem, counts_text
 
 # Xids that a job causes by its own errors. They say nothing about the GPU.
 XIDS_OF_JOBS = (13, 31, 43, 45)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from ..argus.common.findings import ERROR, WARNING
 from ..cluster.devices import INFINIBAND_DIR, RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER, is_openable
 from ..cluster.machine import Machine
-from .checks import Problem
-from .expectation import Expectation, node_uid_gid
+from .checks import Expectation, Problem, node_uid_gid
 
 
 def hca_count_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

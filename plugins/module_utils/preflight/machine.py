@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from ..argus.common.findings import Finding
 from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
-from .checks import Problem
+from .checks import GIB, Expectation, Problem, gib_text
 from .engine import container_name_problems, engine_problems, package_problems, podman_problems
-from .expectation import GIB, Expectation, gib_text
 from .gpu import gpu_problems
 from .hca import hca_count_problems, hca_device_problems
 from .host import host_problems, software_problems

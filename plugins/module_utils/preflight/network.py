@@ -20,10 +20,8 @@ from ..network.derive import (
     derive,
     hca_class,
 )
-from ..network.hcas import ETHERNET
-from ..network.interfaces import interface_with
-from .checks import Problem
-from .expectation import Context, Expectation
+from ..network.interfaces import ETHERNET, interface_with
+from .checks import Context, Expectation, Problem
 
 # Every cable has some errors after a restart of its switch. A bad cable has many times the median of all cables.
 FEW_ERRORS, MEDIAN_FACTOR = 10, 10

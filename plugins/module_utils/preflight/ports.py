@@ -10,8 +10,7 @@ from ..argus.common.node_process import ORPHANED
 from ..cluster.engine import RUNNING, UP
 from ..cluster.machine import Machine
 from ..cluster.ports import DASHBOARD_USE
-from .checks import Problem
-from .expectation import Expectation
+from .checks import Expectation, Problem
 
 
 def used_port_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

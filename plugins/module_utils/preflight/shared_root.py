@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from ..argus.common.shared_root import JOBS_DIR
 from ..cluster.machine import Machine
 from ..cluster.paths import PathState
-from .checks import Problem
-from .expectation import GIB, Expectation, gib_text, node_uid_gid
+from .checks import GIB, Expectation, Problem, gib_text, node_uid_gid
 
 
 def shared_root_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:

@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from ..cluster.machine import Machine
 from ..cluster.state import ROCKSDB
-from .checks import Problem
-from .expectation import Expectation
+from .checks import Expectation, Problem
 
 # Free space for the token, and for the registry of jobs with their JobSpecs.
 STATE_FREE_BYTES = 64 * 2**20

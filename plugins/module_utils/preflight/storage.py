@@ -12,8 +12,7 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..cluster.paths import PathState
-from .checks import Problem, difference_findings
-from .expectation import Context
+from .checks import Context, Problem, difference_findings
 
 # File systems of one machine alone. Containers may still share a bind mount of one of them.
 LOCAL_FILE_SYSTEMS = ("btrfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")

@@ -11,12 +11,11 @@ from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
 from ...module_utils.argus.common.text import one_line
-from ...module_utils.cluster.devices import DeviceFile, gets_rdma
+from ...module_utils.cluster.devices import DeviceFile, environment_problem, gets_rdma
 from ...module_utils.cluster.engine import DOCKER, INPUTS_LABEL, Engine
 from ...module_utils.cluster.machine import Machine
 from ...module_utils.cluster.ports import PortPlan, node_number
 from ...module_utils.cluster.process_host import ProcessHost
-from ...module_utils.cluster.rocm import environment_problem
 from ...module_utils.privileges import UNPRIVILEGED
 
 HEAD = "head"

@@ -14,7 +14,15 @@ from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_D
 from ...module_utils.argus.common.node_process import MARK
 from ...module_utils.argus.ray import departures
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
-from ...module_utils.cluster.devices import INFINIBAND_DIR, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, groups_of
+from ...module_utils.cluster.devices import (
+    DRI_DIR,
+    HIP_VISIBLE_DEVICES,
+    INFINIBAND_DIR,
+    KFD,
+    LOCK_CAPABILITY,
+    UNLIMITED_MEMLOCK,
+    groups_of,
+)
 from ...module_utils.cluster.engine import (
     CLUSTER_LABEL,
     DERIVED_LABEL,
@@ -28,7 +36,6 @@ from ...module_utils.cluster.engine import (
 )
 from ...module_utils.cluster.ports import DASHBOARD_PORT
 from ...module_utils.cluster.process_host import ProcessHost, search_path
-from ...module_utils.cluster.rocm import DRI_DIR, HIP_VISIBLE_DEVICES, KFD
 from ...module_utils.cluster.state import COMMAND, CURRENT, PROGRAM, PROGRAM_PATH, REGISTRY, ROCKSDB, TABLES, TOKEN
 from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan, PlanError, settings_label
 

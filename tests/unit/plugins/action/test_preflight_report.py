@@ -8,8 +8,7 @@ from ansible_collections.argus.verl.plugins.action import preflight_report
 from ansible_collections.argus.verl.plugins.action.preflight_report import save
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import FAST, Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import ProbedHost, judge
 from samples import H100, HEALTHY
 

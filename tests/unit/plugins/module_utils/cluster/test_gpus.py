@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import (
     parse_xids,
     read_amd_gpus,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.procfs import Process, list_processes, with_origin
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, list_processes, with_origin
 from samples import nvidia_smi
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "preflight"

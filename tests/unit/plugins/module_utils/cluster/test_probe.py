@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as probes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import NOT_INSTALLED, EngineError, EngineStatus
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
-from ansible_collections.argus.verl.plugins.module_utils.cluster.programs import NOT_INSTALLED
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import Hca
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
 from samples import RECORDED, nvidia_smi, recorded
 
 Answer = tuple[int, str, str]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.programs import run_program
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import run_program
 from real_processes import alive, until
 
 

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster import system
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
-from ansible_collections.argus.verl.plugins.module_utils.cluster.procfs import Process
-from ansible_collections.argus.verl.plugins.module_utils.cluster.software import Software, parse_software
-from ansible_collections.argus.verl.plugins.module_utils.cluster.system import read_system
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import (
+    Process,
+    Software,
+    parse_software,
+    read_system,
+)
 
 OURS = "a" * 64
 PYTHON = "/opt/verl/bin/python3"

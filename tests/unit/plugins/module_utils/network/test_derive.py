@@ -12,8 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.network.derive import (
     hca_class,
     used_hcas,
 )
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import ETHERNET, INFINIBAND, Hca
-from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import ETHERNET, INFINIBAND, Hca, Interface
 
 NDR, HDR = HcaClass(INFINIBAND, 400), HcaClass(INFINIBAND, 200)
 ROCE = HcaClass(ETHERNET, 400)

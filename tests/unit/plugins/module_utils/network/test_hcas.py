@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import (
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import (
     Hca,
     hcas_of_sysfs,
     parse_ibdev2netdev,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.argus.verl.plugins.module_utils.argus.fabric.all_reduce import Bandwidth, Verdict, to_json
-from ansible_collections.argus.verl.plugins.module_utils.preflight.all_reduce import (
+from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     all_reduce_findings,
     all_reduce_lines,
 )

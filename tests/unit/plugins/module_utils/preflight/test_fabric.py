@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import ETHERNET, INFINIBAND, Hca
-from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import ETHERNET, INFINIBAND, Hca, Interface
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import network_findings
 from samples import HEALTHY, gpus
 

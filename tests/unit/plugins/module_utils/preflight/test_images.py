@@ -11,9 +11,10 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import I
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import (
     RAY_WITH_TABLES,
     RAY_WITH_TOKENS,
+    image_findings,
     is_at_least,
+    missing_images,
 )
-from ansible_collections.argus.verl.plugins.module_utils.preflight.images import image_findings, missing_images
 from samples import machine
 
 REPO = Path(__file__).resolve().parents[5]

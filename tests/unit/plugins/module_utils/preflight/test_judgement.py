@@ -10,8 +10,13 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, NOTE, WARNING, Finding
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
 from ansible_collections.argus.verl.plugins.module_utils.preflight import judgement
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, FAST, difference_findings
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import (
+    CHECKS,
+    FAST,
+    Context,
+    Expectation,
+    difference_findings,
+)
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judgement,
     ProbedHost,

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import KFD, DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus, Image
 from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu, Xid
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortRange
-from ansible_collections.argus.verl.plugins.module_utils.cluster.procfs import Process
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import KFD
-from ansible_collections.argus.verl.plugins.module_utils.cluster.software import Software
-from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, Software, System
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import ProbedHost, judge
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from samples import DOCKER, GIB, H100, HEALTHY, PRIVATE, PROCESS_HOST, container, gpus, hca

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
-from ansible_collections.argus.verl.plugins.module_utils.network.hcas import INFINIBAND, Hca
-from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Interface
-from ansible_collections.argus.verl.plugins.module_utils.preflight.expectation import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import INFINIBAND, Hca, Interface
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
     derived_environment,
     hardware_cells,

@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, groups_of
-from ansible_collections.argus.verl.plugins.module_utils.cluster.rocm import read_device_files, read_render_devices
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
+    DeviceFile,
+    groups_of,
+    read_device_files,
+    read_render_devices,
+)
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments, ray_environment
 from samples import SETTINGS, WORKERS, machine, with_settings
