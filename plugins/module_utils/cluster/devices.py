@@ -38,10 +38,7 @@ class DeviceFile:
 
 
 def is_openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
-    """Whether a user can read and write the device.
-
-    As in the kernel, only the first class that fits counts: owner, group or others.
-    """
+    """Whether a user can read and write it. As in the kernel, only the first class that fits counts."""
     if uid == 0:
         return True
     if file.uid == uid:
@@ -59,10 +56,7 @@ def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
 
 
 def read_rdma_devices(root: Path) -> list[DeviceFile]:
-    """Return the devices that NCCL opens for data: one for each HCA whose driver is complete.
-
-    root: the directory that holds /dev.
-    """
+    """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
     files = sorted((root / INFINIBAND_DIR.lstrip("/")).glob("uverbs*"))
     return [DeviceFile.of(root, f"{INFINIBAND_DIR}/{file.name}") for file in files]
 
@@ -70,9 +64,8 @@ def read_rdma_devices(root: Path) -> list[DeviceFile]:
 def gets_rdma(setting: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:
     """Whether a node gets the RDMA devices of its machine.
 
-    setting: ray_node_rdma; with "auto", only workers get them, as heads do not train, and only on the host's network,
-    as RoCE has no addresses in a container network.
-    hcas: HCA ports in any state. A link that fails for a minute must not cause containers to be recreated.
+    With RDMA_AUTO, heads do not, as they do not train, and RoCE has no addresses in a container network.
+    hcas: in any state. A link that fails for a minute must not cause containers to be recreated.
     """
     if setting != RDMA_AUTO:
         return setting == RDMA_ALWAYS
@@ -104,10 +97,7 @@ def parse_properties(text: str) -> dict[str, int]:
 
 
 def read_render_devices(root: Path) -> list[str]:
-    """Return the device of each AMD GPU, /dev/dri/renderD<n>, in the order in which HIP counts the GPUs.
-
-    root: the directory that holds /sys. Without the driver, the list is empty.
-    """
+    """Return the device of each AMD GPU, /dev/dri/renderD<n>, in the order in which HIP counts the GPUs."""
     render_devices: list[str] = []
     for directory in sorted((root / KFD_TOPOLOGY).glob("[0-9]*"), key=lambda path: int(path.name)):
         properties = parse_properties(read_text(directory / "properties"))

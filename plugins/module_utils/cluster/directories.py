@@ -43,9 +43,8 @@ def with_parents(names: tuple[str, ...]) -> list[Path]:
 def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
     """Create DIRECTORIES as far as they are missing, and return the new paths as ``created``.
 
-    If that is not possible, the result also has ``failed`` and ``msg``. As root, this function itself creates only what
-    is missing directly below a shared root that only root can write to. A child process does everything else as the
-    nodes' user, who cannot do more than a job.
+    If that is not possible, the result also has ``failed`` and ``msg``. Root creates only what is missing directly
+    below a shared root that only root can write to. The nodes' user, who cannot do more than a job, does the rest.
     """
     top = _create_as_root(shared_root, user, check)
 

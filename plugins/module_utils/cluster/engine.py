@@ -121,7 +121,6 @@ class Engine:
     root_dir: str | None = None
     # Whether it can give NVIDIA GPUs to containers.
     nvidia: bool = False
-    # Whether it runs as a user without root.
     rootless: bool = False
     # Whether it can limit the number of processes of a container.
     limits_pids: bool = True
@@ -175,9 +174,8 @@ def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engi
     nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
     version, root_dir = info["ServerVersion"], info["DockerRootDir"]
     # CDISpecDirs is null unless CDI is enabled in the daemon.
-    return Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia), list(
-        info.get("CDISpecDirs") or []
-    )
+    cdi = list(info.get("CDISpecDirs") or [])
+    return Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia), cdi
 
 
 def _podman_engine(info: Mapping[str, Any]) -> Engine:
@@ -208,7 +206,6 @@ class Container:
     started_at: str | None
     image_id: str
     labels: Mapping[str, str]
-    # The ports that it publishes on the machine.
     host_ports: Sequence[int]
     host_network: bool
 
@@ -274,10 +271,7 @@ def reports_only_absence(err: str) -> bool:
 
 
 def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
-    """Return the engine with `lingers` and `boots`: Podman has no daemon, so systemd ends and starts its containers.
-
-    root: the directory that holds /run, /etc and /var. user, home: of Ansible's user on the machine.
-    """
+    """Return the engine with `lingers` and `boots`: Podman has no daemon, so systemd ends and starts its containers."""
     if not (root / "run/systemd/system").is_dir():
         # Without systemd, the end of a session does not end them, and what starts them after a boot is unknown.
         return engine
@@ -291,8 +285,5 @@ def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
 
 
 def with_tun(engine: Engine, root: Path) -> Engine:
-    """Return the engine with `tun`: without root, container networks need /dev/net/tun.
-
-    root: the directory that holds /dev.
-    """
+    """Return the engine with `tun`: without root, container networks need /dev/net/tun."""
     return replace(engine, tun=not engine.rootless or os.access(root / "dev/net/tun", os.R_OK | os.W_OK))

@@ -151,10 +151,7 @@ def parse_xids(log: str) -> list[Xid]:
 
 
 def read_amd_gpus(root: Path) -> list[Gpu]:
-    """Return AMD's GPUs in the order of amd-smi, which is that of their PCI addresses.
-
-    root: the directory that holds /proc and /sys. Sysfs does not tell which GPU a process uses.
-    """
+    """Return AMD's GPUs in the order of amd-smi: that of their PCI addresses. Each lists all processes."""
     cards = [card for card in root.glob("sys/class/drm/card*/device") if read_text(card / "vendor") == AMD_VENDOR_ID]
     devices = sorted((card.resolve() for card in cards), key=lambda device: device.name)
     pids = [int(directory.name) for directory in sorted(root.glob("sys/class/kfd/kfd/proc/[0-9]*"))]

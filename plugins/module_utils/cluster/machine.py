@@ -24,7 +24,6 @@ class Machine:
     As JSON, it is a return value of the module machine_info, and a fact that the controller reads again.
     """
 
-    # The name of the cluster for which the machine was probed.
     cluster: str
     # The Python that runs Ansible's modules, and the packages that community.docker lacks there.
     python: str
@@ -33,12 +32,10 @@ class Machine:
     gpus: Sequence[Gpu]
     gpus_error: str | None
     hcas: Sequence[Hca]
-    # The state of each path that was asked for.
     mounts: Sequence[PathState]
     # Where the engine keeps images and containers; without an engine, Ray's /tmp. None if the engine does not answer.
     disk: PathState | None
     memory_bytes: int
-    # The size of /dev/shm.
     shm_bytes: int
     # Ansible's user.
     uid: int
@@ -49,7 +46,6 @@ class Machine:
     containers: Mapping[str, Container]
     # By reference: the images that were asked for; None for one that is missing.
     images: Mapping[str, Image | None]
-    # TCP ports on which a process listens.
     ports_in_use: Sequence[int]
     # The first and the last port that the kernel gives to outgoing connections, and the ranges that it leaves out.
     ephemeral_ports: Sequence[int] | None = None
@@ -64,10 +60,8 @@ class Machine:
     xids: Sequence[Xid] = ()
     kernel_log_error: str = ""
     system: System = field(default_factory=System)
-    # Set if nodes are processes.
     software: Software | None = None
     interfaces: Sequence[Interface] = ()
-    # The variables of Ansible's session that set proxies.
     proxies: Mapping[str, str] = field(default_factory=dict)
     # The name of the program that nodes run, argus-<hash>.zip; empty before the first cluster_up.
     program: str = ""
@@ -108,7 +102,6 @@ class Machine:
         )
 
     def runs(self, node: str) -> bool:
-        """Whether a node of the cluster runs here."""
         if self.process is not None:
             return self.process.node.state == RUNNING and node in self.nodes
         return node in self.nodes and self.containers[node].state == RUNNING
@@ -126,7 +119,6 @@ class Machine:
 class ProbedMachine:
     """A machine as this run probed it."""
 
-    # For messages.
     name: str
     # The nodes that the inventory places on it.
     nodes: Sequence[str]
@@ -163,7 +155,7 @@ class PlannedMachine:
 
     @classmethod
     def of(cls, machine: ProbedMachine, user: str, sessions: str, inventory_nodes: Sequence[str]) -> PlannedMachine:
-        """Plan a probed machine. user, sessions: as the fields of these names."""
+        """Plan a probed machine."""
         probe = machine.probe
         if probe is None:
             return cls(machine.name, list(machine.nodes), machine.problem)

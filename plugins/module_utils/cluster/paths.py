@@ -33,7 +33,6 @@ class PathState:
 
     path: str
     exists: bool
-    # As in Mount.
     mount_point: str
     fstype: str
     source: str
@@ -85,10 +84,7 @@ def mount_of(path: str, mounts: Iterable[Mount]) -> Mount | None:
 
 
 def read_paths(root: Path, paths: Iterable[str], timeout_seconds: float) -> list[PathState]:
-    """Return the state of each path; one that does not answer in time has an error.
-
-    root: the directory that holds /proc and the paths.
-    """
+    """Return the state of each path; one that does not answer in time has an error."""
     answers: dict[str, PathState] = {}
 
     def read(path: str) -> None:

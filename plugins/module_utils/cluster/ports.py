@@ -36,7 +36,6 @@ class PortUse:
 
     # What listens, in the words of Ray's documentation.
     name: str
-    # The port's place in the set, from 0.
     offset: int
     # Who connects, for the documentation.
     clients: str
@@ -105,7 +104,6 @@ class PortPlan:
         return (*HEAD_USES, *NODE_USES) if self.head else NODE_USES
 
     def options(self) -> list[str]:
-        """Return the options of `ray start`."""
         single = [f"{use.option}={self.first + use.offset}" for use in self.uses if use.option]
         if not self.head:
             span = range(self.first, self.last + 1)
@@ -113,7 +111,6 @@ class PortPlan:
         return [*single, f"--min-worker-port={self.first + WORKERS_OFFSET}", f"--max-worker-port={self.last}"]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that set the ports for which `ray start` has no option."""
         return {use.variable: str(self.first + use.offset) for use in self.uses if use.variable}
 
     def ranges(self, node: str) -> list[PortRange]:

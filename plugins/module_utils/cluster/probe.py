@@ -66,7 +66,6 @@ IPV4_SETTINGS = "/proc/sys/net/ipv4"
 # The second one is for users that dmesg refuses.
 KERNEL_LOG_COMMANDS = (("dmesg",), ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat"))
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
-# Runs a program, and returns its exit code, stdout and stderr.
 Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
@@ -93,8 +92,7 @@ class Probe:
     ) -> Machine:
         """Return everything that is known of the machine.
 
-        cluster: the name of the cluster whose containers are reported.
-        names: of other containers to report. images, paths: the images and paths to report.
+        cluster: whose containers are reported. names, images, paths: of what else is reported.
         python: that of a node without a container.
         """
         # Each call to the engine takes 20 to 100 ms and none depends on another.
@@ -186,7 +184,6 @@ class Probe:
         return sorted(set().union(*map(parse_listeners, tables)))
 
     def memory_bytes(self) -> int:
-        """Return how much memory this session may use."""
         total = parse_meminfo(read_text(self._at("/proc/meminfo"))).get("MemTotal", 0)
         # In the container of a compute platform, meminfo describes the whole machine, and the cgroup has the limit.
         files = ("memory.max", "memory/memory.limit_in_bytes")
@@ -235,11 +232,13 @@ class Probe:
         if not ids and not names:
             return {}
         # A container may be removed between the two calls.
-        containers = parse_containers(
-            self._engine_output(engine, "container", "inspect", *ids, *names, may_be_absent=True)
-        )
+        inspected = self._engine_output(engine, "container", "inspect", *ids, *names, may_be_absent=True)
         # "inspect" also finds a container by the beginning of its id.
-        return {name: container for name, container in containers.items() if container.id in ids or name in names}
+        return {
+            name: container
+            for name, container in parse_containers(inspected).items()
+            if container.id in ids or name in names
+        }
 
     def image(self, engine: str, reference: str) -> Image | None:
         return parse_image(self._engine_output(engine, "image", "inspect", reference, may_be_absent=True))

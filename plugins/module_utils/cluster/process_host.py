@@ -26,7 +26,6 @@ class ProcessHost:
 
     # The absolute path of the node's directory.
     directory: str
-    # The home directory of Ansible's user.
     home: str
     # The address at which other nodes reach the host; empty if none was found.
     address: str

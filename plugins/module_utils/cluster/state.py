@@ -89,10 +89,7 @@ class StateDirectory:
         return [str(self.path)]
 
     def provide_token(self, user: User, token: str, rotate: bool) -> list[str]:
-        """Provide the token.
-
-        token: the one to use; "" to keep the existing one, or to make a new one if there is none or with `rotate`.
-        """
+        """Provide the token: the given one, or a new one if there is none or it is rotated."""
         path = self.path / TOKEN
         current = read_token(path)
         target = token or ("" if rotate else current)
@@ -178,9 +175,8 @@ class StateDirectory:
             # Hosts can share a home directory, and another one was faster.
             return [], []
         names = sorted(os.listdir(self.path))
-        created = [
-            name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY_PREFIX)
-        ]
+        ours = (TOKEN, REGISTRY, TABLES, PROGRAM)
+        created = [name for name in names if name in ours or name.startswith(TEMPORARY_PREFIX)]
         # A run removes the nodes before this. In check mode, they are still here.
         removed_earlier = (NODES,) if self.check else ()
         remaining = [str(self.path / name) for name in names if name not in created and name not in removed_earlier]

@@ -91,7 +91,6 @@ STUCK_SECONDS = 0.5
 class System:
     """The operating system of a machine."""
 
-    # The kernel's release.
     kernel: str = ""
     # Hard limits, of Docker's daemon if there is one: "unlimited", a number (of files, of bytes) or empty.
     open_files: str = ""
@@ -189,7 +188,6 @@ class Software:
     python: str = ""
     # The versions of Ray and of PACKAGES, as far as they are installed.
     packages: Mapping[str, str] = field(default_factory=dict)
-    # Why Python did not answer; empty if it did.
     problem: str = ""
 
 

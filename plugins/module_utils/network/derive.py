@@ -55,10 +55,7 @@ class Network:
         return max((hca.rate_gbit for hca in self.hcas), default=0.0)
 
     def environment(self, all_hcas: Sequence[Hca]) -> dict[str, str]:
-        """Return the variables of NCCL and gloo.
-
-        all_hcas: all ports of the machine. If a device has ports that jobs do not use, the name of the port is added.
-        """
+        """Return the variables of NCCL and gloo. all_hcas: the ports of the machine, also those that jobs leave out."""
         variables = {}
         if self.hcas:
             # Without "=", the names are prefixes: mlx5_1 would also match mlx5_10.

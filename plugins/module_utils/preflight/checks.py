@@ -182,7 +182,6 @@ CHECKS = {key: check for tier in TABLES for key, check in parse_table(tier)}
 class Problem(NamedTuple):
     """What a check has found on one machine or on several. An empty remedy or severity is that of the check."""
 
-    # The key of the check in CHECKS.
     key: str
     text: str
     remedy: str = ""
@@ -205,7 +204,6 @@ class Invariant(NamedTuple):
 
     # The key of the check that fails otherwise.
     key: str
-    # What the value is, for people.
     name: str
     # Empty if it is unknown.
     value: str
@@ -217,18 +215,13 @@ def counts_text(names: Iterable[str]) -> str:
 
 
 def difference_findings(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
-    """Yield a finding for each host whose value is not that of most hosts.
-
-    key: of the check. name: what the value is. values: by host; empty if unknown, and then left out.
-    """
-    known_values = {host: value for host, value in values.items() if value}
+    """Yield a finding for each host whose value is not that of most hosts; an empty one is unknown, and left out."""
+    known = {host: value for host, value in values.items() if value}
     # Of several values that are equally frequent, the first.
-    ((usual, count),) = Counter(known_values.values()).most_common(1) or [("", 0)]
-    for host, value in known_values.items():
+    ((usual, count),) = Counter(known.values()).most_common(1) or [("", 0)]
+    for host, value in known.items():
         if value != usual:
-            yield Problem(key, f"{name} is {value}, on {count} of {len(known_values)} machines it is {usual}").finding(
-                host
-            )
+            yield Problem(key, f"{name} is {value}, on {count} of {len(known)} machines it is {usual}").finding(host)
 
 
 GIB = 2**30
@@ -252,7 +245,6 @@ class Expectation:
     gpu_model: str = ""
     # The least number of HCA ports that are up.
     hcas: int = 0
-    # The path of the shared root on the machine.
     shared_root: str = ""
     # The file-system types that the shared root may have, as the kernel names them: "nfs4", "lustre".
     shared_root_fstypes: Sequence[str] = ()
@@ -265,9 +257,7 @@ class Expectation:
     object_store_gib: float = 0.0
     # The nodes' user as uid:gid; empty for the default.
     user: str = ""
-    # The path of the cluster's token on the machine.
     token_file: str = ""
-    # What the nodes of the machine listen on.
     ports: Sequence[PortRange] = ()
     # RDMA_AUTO or RDMA_ALWAYS if nodes of the machine may get its RDMA devices.
     rdma: str = RDMA_NEVER

@@ -48,7 +48,6 @@ class Judgement:
     findings: Sequence[Finding]
     # By host, the cells of a table by the title of their column.
     hardware: Mapping[str, Mapping[str, str]]
-    # What the all-reduce has measured, as lines of text.
     measured: Sequence[str] = ()
 
 
@@ -174,10 +173,7 @@ ALL_WORKERS = "all workers"
 
 
 def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
-    """Return the problems of an all-reduce.
-
-    answer: of the verb all_reduce of the program; {} if the cluster does not run.
-    """
+    """Return the problems of an all-reduce. answer: of the verb all_reduce; {} if the cluster does not run."""
     unlisted = Problem(
         "collective.skipped", "no all-reduce with it: Ray does not list it", "cluster_up.yml starts it", NOTE
     )
@@ -185,9 +181,8 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
     if not answer.get("whole"):
         reason, failed = answer.get("skipped"), answer.get("msg")
         severity = NOTE if reason else WARNING
-        skipped = Problem("collective.skipped", f"no all-reduce: {reason or failed}", severity=severity).finding(
-            ALL_WORKERS
-        )
+        problem = f"no all-reduce: {reason or failed}"
+        skipped = Problem("collective.skipped", problem, severity=severity).finding(ALL_WORKERS)
         return [*absent, *([skipped] if reason or failed else [])]
     verdict = from_json(dict(answer))
     findings = [_node_finding(verdict, name) for name in verdict.bad]
@@ -207,9 +202,8 @@ def all_reduce_findings(answer: Mapping[str, Any]) -> list[Finding]:
 
 def _node_finding(verdict: Verdict, name: str) -> Finding:
     if silent := verdict.measured.get((name,)):
-        return Problem(
-            "collective.works", f"runs nothing that Ray starts on it: {silent.error}", SILENT_REMEDY
-        ).finding(name)
+        problem = f"runs nothing that Ray starts on it: {silent.error}"
+        return Problem("collective.works", problem, SILENT_REMEDY).finding(name)
     pair = [group for group in verdict.measured if len(group) == 2 and name in group][-1]
     other = next(node for node in pair if node != name)
     problem = f"with {other}, which is fine with others: {_rate_text(verdict.measured[pair])}"
@@ -231,7 +225,6 @@ def all_reduce_lines(answer: Mapping[str, Any]) -> list[str]:
     if not answer.get("whole"):
         return []
     verdict = from_json(dict(answer))
-    first = (
-        f"All-reduce of all workers ({answer['processes']} processes, {answer['backend']}): {_rate_text(verdict.whole)}"
-    )
+    size = f"{answer['processes']} processes, {answer['backend']}"
+    first = f"All-reduce of all workers ({size}): {_rate_text(verdict.whole)}"
     return [first, *(f"{', '.join(group)}: {_rate_text(measured)}" for group, measured in verdict.measured.items())]

@@ -181,9 +181,8 @@ def _excludes(part: str, address: str) -> bool:
 def hardware_cells(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
     """Return the cells of the hardware table by machine and title. Values are marked as set or derived."""
     hosts = network_hosts(contexts)
-    return {
-        name: _cells_of(net, contexts[name].expected.network_env, hosts[name]) for name, net in derive(hosts).items()
-    }
+    env = {name: context.expected.network_env for name, context in contexts.items()}
+    return {name: _cells_of(net, env[name], hosts[name]) for name, net in derive(hosts).items()}
 
 
 def _cells_of(derived: Network, inventory_env: Mapping[str, str], host: Host) -> dict[str, str]:

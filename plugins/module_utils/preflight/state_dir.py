@@ -44,34 +44,28 @@ def state_dir_problems(machine: Machine, expectation: Expectation) -> Iterator[P
     if state is None:
         return
     location = f"{state.fstype} from {state.source}, mounted at {state.mount_point}"
+    directory = f"the directory of the token, {path},"
     elsewhere = "set cluster_state_dir to a directory on a local disk that Ansible's user can write to"
     if state.error:
-        yield Problem(
-            "machine.state_dir",
-            f"the directory of the token, {path}, cannot be read: {state.error} ({location})",
-            elsewhere,
-        )
+        yield Problem("machine.state_dir", f"{directory} cannot be read: {state.error} ({location})", elsewhere)
         return
     if state.fstype in NETWORK_FILE_SYSTEMS:
         yield Problem(
             "machine.state_dir",
-            f"the directory of the token, {path}, is {location}, expected a local disk: machines would overwrite and "
+            f"{directory} is {location}, expected a local disk: machines would overwrite and "
             "remove each other's token, and root may not read it there",
             elsewhere,
         )
     if not state.writable:
         problem = "cannot be written to" if state.exists else "does not exist and cannot be created"
-        yield Problem(
-            "machine.state_dir",
-            f'the directory of the token, {path}, {problem} by user "{machine.user}" ({location})',
-            elsewhere,
-        )
+        text = f'{directory} {problem} by user "{machine.user}" ({location})'
+        yield Problem("machine.state_dir", text, elsewhere)
         return
     least = TABLES_FREE_BYTES if expectation.head_storage == ROCKSDB else STATE_FREE_BYTES
     if state.free_bytes < least:
         free = f"{state.free_bytes / 2**20:.0f} MiB"
         yield Problem(
             "machine.state_dir",
-            f"the directory of the token, {path}, has {free} free, expected at least {least // 2**20} MiB",
+            f"{directory} has {free} free, expected at least {least // 2**20} MiB",
             f"remove files from {state.mount_point}, or {elsewhere}",
         )

@@ -42,10 +42,7 @@ class TrialError(Exception):
 
 
 class Trial:
-    """The part of one machine in a trial. Each public method is a step.
-
-    token: the random part of the directory's name. host: this machine. hosts: all machines; the first holds the locks.
-    """
+    """The part of one machine, host, in a trial. Each public method is a step. The first of hosts holds the locks."""
 
     def __init__(self, shared_root: Path, token: str, host: str, hosts: Sequence[str]) -> None:
         if not TOKEN_FORM.fullmatch(token):
@@ -127,10 +124,7 @@ class Trial:
         return self._directory / f"lock-{kind}"
 
     def _hold_locks(self, seconds: int) -> list[str]:
-        """Start a process that holds both kinds of locks until their files are gone. Return the kinds that it got.
-
-        seconds: after this time, the process ends in any case.
-        """
+        """Hold both kinds of locks in a process of its own until their files are gone. Return those that it got."""
         reading, writing = os.pipe()
         if not os.fork():
             # Whatever happens, the child must not return into the code of its parent.
@@ -168,10 +162,7 @@ def _read_content(file: Path) -> bytes:
 
 
 def _try_lock(call: Callable[[int, int], Any], file: int) -> str:
-    """Try to get a lock once. Return its state as `Trial._lock_states`.
-
-    A server without a lock manager may never answer. An alarm then ends the call.
-    """
+    """Try once to get a lock. A server without a lock manager may never answer: an alarm ends the call."""
     signal.signal(signal.SIGALRM, _interrupt)
     signal.alarm(LOCK_SECONDS)
     try:
