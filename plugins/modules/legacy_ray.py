@@ -53,7 +53,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import run_command
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import run_command
 from ansible_collections.argus.verl.plugins.module_utils.cluster.unmanaged_ray import (
     UnmanagedRayError,
     UnmanagedRayOnMachine,

@@ -14,8 +14,8 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.names import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED_VARIABLES
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (

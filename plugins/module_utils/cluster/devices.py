@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..network.interfaces import Hca, read_text
+from .names import RDMA_ALWAYS, RDMA_AUTO
 
 # Holds all RDMA devices. NCCL opens uverbs* for data, and rdma_cm to connect.
 INFINIBAND_DIR = "/dev/infiniband"
@@ -17,8 +18,6 @@ INFINIBAND_DIR = "/dev/infiniband"
 UNLIMITED_MEMLOCK = "memlock:-1:-1"
 # With this capability root locks memory without a limit. To a user without root, only Podman can give it.
 LOCK_CAPABILITY = "IPC_LOCK"
-# The values of ray_node_rdma.
-RDMA_AUTO, RDMA_ALWAYS, RDMA_NEVER = "auto", "true", "false"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -23,10 +23,17 @@ TIMED_OUT = 124
 SBIN_DIRS = "/usr/local/sbin:/usr/sbin:/sbin"
 # How long to wait for the end of a killed program. One that hangs in the kernel never ends.
 KILLED_SECONDS = 0.5
+# Without persistence mode, nvidia-smi initialises every GPU first, which takes seconds on a machine with eight.
+COMMAND_SECONDS = 30.0
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
 def program_environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN_DIRS}", "LC_ALL": "C"}
+
+
+def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
+    return run_program(argv, COMMAND_SECONDS)
 
 
 def run_program(argv: Sequence[str], seconds: float) -> tuple[int, str, str]:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from .devices import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from .engine import DOCKER, PODMAN
 from .ports import HIGHEST_BASE, NODE_PORTS
 
+# The values of ray_node_rdma.
+RDMA_AUTO, RDMA_ALWAYS, RDMA_NEVER = "auto", "true", "false"
 # Returns the remedy for a wrong value, or "".
 Check = Callable[[Any], str]
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pwd
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +29,13 @@ from .engine import (
     EngineError,
     EngineStatus,
     Image,
+    Run,
     error_message,
     parse_containers,
     parse_engine_info,
     parse_image,
     reports_only_absence,
-    run_program,
+    run_command,
     with_systemd,
     with_tun,
 )
@@ -51,13 +51,12 @@ from .system import (
     parse_reserved_ports,
     parse_software,
     read_system,
+    user_name,
     with_origin,
 )
 
 # The packages that community.docker needs in the Python that runs its modules on the machine.
 PACKAGES = ("requests",)
-# Without persistence mode, nvidia-smi initialises every GPU first, which takes seconds on a machine with eight.
-COMMAND_SECONDS = 30.0
 # A dead NFS server blocks stat() for ever. After this time, preflight reports it.
 PATH_SECONDS = 5.0
 # Without an engine, the disk that fills up is that of Ray's sessions, logs and spilled objects.
@@ -66,11 +65,6 @@ IPV4_SETTINGS = "/proc/sys/net/ipv4"
 # The second one is for users that dmesg refuses.
 KERNEL_LOG_COMMANDS = (("dmesg",), ("journalctl", "--dmesg", "--quiet", "--no-pager", "--output=cat"))
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy", "no_proxy")
-Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
-
-
-def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
-    return run_program(argv, COMMAND_SECONDS)
 
 
 class Probe:
@@ -260,11 +254,3 @@ def proxies_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that set proxies, in lower case and without the user and password of a URL."""
     variables = {name.lower(): value for name, value in environment.items() if value}
     return {name: re.sub(r"[^/,]*@", "", variables[name]) for name in PROXY_VARIABLES if name in variables}
-
-
-def user_name(uid: int) -> str:
-    """Return the name of a user; the number if it has no name."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

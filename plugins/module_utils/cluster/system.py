@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import socket
@@ -200,3 +201,11 @@ def parse_software(path: str, code: int, out: str, err: str) -> Software:
     except (ValueError, LookupError, TypeError, AttributeError):
         error_lines = (err.strip() or out.strip()).splitlines()[-1:] or [f"exit code {code}"]
         return Software(path, problem=error_lines[0])
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user; the number if it has no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

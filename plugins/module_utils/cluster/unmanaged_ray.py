@@ -21,9 +21,8 @@ from typing import Any
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
 from ..argus.common.node_process import MARK, PROC
-from .engine import CLUSTER_LABEL, NOT_INSTALLED, error_message
-from .probe import Run, user_name
-from .system import CONTAINER_ID, RAY_PROGRAMS
+from .engine import CLUSTER_LABEL, NOT_INSTALLED, Run, error_message
+from .system import CONTAINER_ID, RAY_PROGRAMS, user_name
 
 # Matches mvp-ray-head and ray_worker.
 RAY_CONTAINER_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..argus.common.findings import NOTE, Finding
-from ..cluster.devices import RDMA_NEVER
 from ..cluster.machine import Machine
+from ..cluster.names import RDMA_NEVER
 from ..cluster.ports import PortRange
 from ..privileges import UNPRIVILEGED
 

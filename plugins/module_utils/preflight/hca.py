@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..argus.common.findings import ERROR, WARNING
-from ..cluster.devices import INFINIBAND_DIR, RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER, is_openable
+from ..cluster.devices import INFINIBAND_DIR, is_openable
 from ..cluster.machine import Machine
+from ..cluster.names import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
 from .checks import Expectation, Problem, node_uid_gid
 
 

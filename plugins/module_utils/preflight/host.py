@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks host.* and software.*: a machine's operating system and Python; and machine.image: missing images."""
+"""The checks host.*, software.* and network.hostname of one machine, and machine.image: missing images."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -12,6 +13,8 @@ from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.state import ROCKSDB
 from ..cluster.system import PACKAGES, RAY
+from ..network.derive import GLOO_SOCKET_IFNAME
+from ..network.interfaces import interface_with
 from .checks import GIB, Expectation, Invariant, Problem, gib_text
 
 # The least limit of open files that Ray recommends.
@@ -92,6 +95,21 @@ def software_invariants(machine: Machine) -> Iterator[Invariant]:
     for name, title in PACKAGES.items():
         # A head without these packages has empty values, which are left out.
         yield Invariant("software.packages", title, software.packages.get(name, ""))
+
+
+def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
+    # Without an expected address, nodes are containers in a network of their own, with other names.
+    loopbacks = [address for address in machine.system.addresses if ipaddress.ip_address(address).is_loopback]
+    if loopbacks and expected.address:
+        interface = interface_with(expected.address, machine.interfaces)
+        name = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
+        effect = f"jobs get {GLOO_SOCKET_IFNAME}={name}" if name else "gloo fails with connectFullMesh"
+        yield Problem(
+            "network.hostname",
+            f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
+            f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
+            WARNING if name else ERROR,
+        )
 
 
 # What follows runs on the controller.

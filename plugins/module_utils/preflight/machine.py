@@ -12,8 +12,7 @@ from .checks import GIB, Expectation, Problem, gib_text
 from .engine import container_name_problems, engine_problems, package_problems, podman_problems
 from .gpu import gpu_problems
 from .hca import hca_count_problems, hca_device_problems
-from .host import host_problems, software_problems
-from .network import hostname_problems
+from .host import host_problems, hostname_problems, software_problems
 from .ports import ephemeral_port_problems, used_port_problems
 from .shared_root import shared_root_problems
 from .state_dir import state_dir_problems, token_problems

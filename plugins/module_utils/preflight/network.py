@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks network.*: host names, proxies, HCAs and interfaces that jobs use, compared between all machines."""
+"""The checks network.*, without that of host names: proxies, HCAs and interfaces, compared on the controller."""
 
 from __future__ import annotations
 
@@ -8,38 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
-from ..argus.common.findings import ERROR, WARNING, Finding
-from ..cluster.machine import Machine
-from ..network.derive import (
-    DERIVED_VARIABLES,
-    GLOO_SOCKET_IFNAME,
-    HcaClass,
-    Host,
-    Network,
-    common_network,
-    derive,
-    hca_class,
-)
-from ..network.interfaces import ETHERNET, interface_with
-from .checks import Context, Expectation, Problem
+from ..argus.common.findings import Finding
+from ..network.derive import DERIVED_VARIABLES, HcaClass, Host, Network, common_network, derive, hca_class
+from ..network.interfaces import ETHERNET
+from .checks import Context, Problem
 
 # Every cable has some errors after a restart of its switch. A bad cable has many times the median of all cables.
 FEW_ERRORS, MEDIAN_FACTOR = 10, 10
-
-
-def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
-    # Without an expected address, nodes are containers in a network of their own, with other names.
-    loopbacks = [address for address in machine.system.addresses if ipaddress.ip_address(address).is_loopback]
-    if loopbacks and expected.address:
-        interface = interface_with(expected.address, machine.interfaces)
-        name = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
-        effect = f"jobs get {GLOO_SOCKET_IFNAME}={name}" if name else "gloo fails with connectFullMesh"
-        yield Problem(
-            "network.hostname",
-            f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
-            f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
-            WARNING if name else ERROR,
-        )
 
 
 def network_hosts(contexts: Mapping[str, Context]) -> dict[str, Host]:

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as probes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import NOT_INSTALLED, EngineError, EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    NOT_INSTALLED,
+    EngineError,
+    EngineStatus,
+    Run,
+)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
@@ -23,7 +27,7 @@ from samples import RECORDED, nvidia_smi, recorded
 Answer = tuple[int, str, str]
 
 
-def answering(answers: dict[str, Answer]) -> probes.Run:
+def answering(answers: dict[str, Answer]) -> Run:
     """Return a runner that knows command lines by their beginning; any other program is not installed."""
 
     def run(argv: Sequence[str]) -> Answer:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Run
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Run
 from ansible_collections.argus.verl.plugins.module_utils.cluster.unmanaged_ray import (
     KIND_CONTAINER,
     KIND_PROCESSES,
