@@ -47,10 +47,7 @@ def is_openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
 
 
 def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
-    """Return the groups that may open the devices, usually video and render.
-
-    They are numbers, because a group may have another number in an image than on the machine.
-    """
+    """Return the groups that may open the devices, usually video and render: numbers, as an image has others."""
     return tuple(str(gid) for gid in sorted({file.gid for file in files if file.gid and file.mode & 0o060 == 0o060}))
 
 

@@ -162,10 +162,7 @@ def _failed_engine(command: str, code: int, text: str) -> Engine:
 
 
 def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engine, list[str]]:
-    """Parse ``info --format '{{json .}}'`` of docker or podman: the engine, and its CDI directories.
-
-    CDI is the container device interface, whose files name the devices that an engine may give to containers.
-    """
+    """Parse ``info --format '{{json .}}'`` of docker or podman: the engine, and the directories of its CDI files."""
     try:
         info = json.loads(out)
     except ValueError:

@@ -36,7 +36,6 @@ class Gpu:
 
     # As nvidia-smi and amd-smi count.
     index: int
-    # The model.
     name: str
     uuid: str = ""
     # 0 if the driver does not report it, as with memory shared between CPU and GPU.
@@ -68,7 +67,6 @@ class Gpu:
 class Xid:
     """An error that NVIDIA's driver has written to the kernel log since the machine started, and how often."""
 
-    # The PCI address of the GPU.
     bus: str
     # NVIDIA's number of the error, and the text of the last one.
     number: int

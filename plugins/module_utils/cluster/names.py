@@ -53,7 +53,6 @@ def directory_check(path: Any) -> str:
     return ""
 
 
-# By variable.
 CHECKS: dict[str, Check] = {
     "cluster_engine": text_check(f"{DOCKER}|{PODMAN}", f"set {DOCKER} or {PODMAN}"),
     "cluster_name": text_check(

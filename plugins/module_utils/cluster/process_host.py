@@ -48,10 +48,7 @@ def search_path(python: str) -> str:
 
 
 def inspect_host(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
-    """Inspect a node and its host.
-
-    directory, python: of the node. address, head: the addresses at which Ansible reaches this host and the head's.
-    """
+    """Inspect a node and its host. address, head: the addresses at which Ansible reaches this host and the head's."""
     path = Path(directory).expanduser()
     neighbours = node_process.neighbours(path)
     # All nodes of the cluster on this host.

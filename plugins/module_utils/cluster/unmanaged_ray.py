@@ -117,13 +117,9 @@ class UnmanagedRayOnMachine:
         infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
         ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
         # A container without our label is managed if it runs a managed process, as a pod of another platform may.
-        managed_ids = {process.container_id for process in running if process.managed}
-        managed_ids |= {
-            info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})
-        }
-        containers = [
-            info for info in infos if info["Id"] not in managed_ids and _contains_ray(info, ray_container_ids)
-        ]
+        managed = {process.container_id for process in running if process.managed}
+        managed |= {info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
+        containers = [info for info in infos if info["Id"] not in managed and _contains_ray(info, ray_container_ids)]
         return [*self._processes_by_user(running), *(self._from_container(info, running) for info in containers)]
 
     def remove(self, ray: UnmanagedRay) -> None:

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, interface_with, ipv4_of
+from .interfaces import ETHERNET, GLOO_SOCKET_IFNAME, INFINIBAND, Hca, Interface, interface_with, ipv4_of
 
 NCCL_IB_HCA = "NCCL_IB_HCA"
 NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"
 NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME"
-GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
 DERIVED_VARIABLES = (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
 
 

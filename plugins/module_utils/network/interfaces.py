@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+# The variable with the name of gloo's interface; derive.py has those of NCCL.
+GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MAX_ADDRESSES = 40, 1024

@@ -202,7 +202,6 @@ def mark_accepted(finding: Finding, accept: Sequence[str]) -> Finding:
 class Invariant(NamedTuple):
     """A value that has to be the same on all machines."""
 
-    # The key of the check that fails otherwise.
     key: str
     name: str
     # Empty if it is unknown.

@@ -22,9 +22,8 @@ def engine_problems(machine: Machine, _expectation: Expectation) -> Iterator[Pro
         EngineStatus.FAILED: "run the command on the machine and fix the error that it prints",
     }.get(engine.status)
     if remedy:
-        yield Problem(
-            "machine.engine", f"container engine not usable, expected one that answers: {engine.error}", remedy
-        )
+        text = f"container engine not usable, expected one that answers: {engine.error}"
+        yield Problem("machine.engine", text, remedy)
 
 
 def package_problems(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:

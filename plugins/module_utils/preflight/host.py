@@ -13,8 +13,7 @@ from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.state import ROCKSDB
 from ..cluster.system import PACKAGES, RAY
-from ..network.derive import GLOO_SOCKET_IFNAME
-from ..network.interfaces import interface_with
+from ..network.interfaces import GLOO_SOCKET_IFNAME, interface_with
 from .checks import GIB, Expectation, Invariant, Problem, gib_text
 
 # The least limit of open files that Ray recommends.
@@ -48,9 +47,8 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
     if has_containers and bare:
         yield Problem("host.ray", f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
     if host.token:
-        yield Problem(
-            "host.stray_token", f"there is a token in {host.token}", severity=NOTE if has_containers else WARNING
-        )
+        severity = NOTE if has_containers else WARNING
+        yield Problem("host.stray_token", f"there is a token in {host.token}", severity=severity)
 
 
 def system_invariants(machine: Machine) -> Iterator[Invariant]:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks storage.*: the shared root compared between all machines, by its mounts and by a trial.
-
-In the trial (trial.py), each machine writes a file and looks for those of the others. Runs on the controller.
-"""
+"""The checks storage.*: the shared root compared between all machines, by its mounts and a trial. On the controller."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class TrialResult:
 
     # Why it could not take part; empty if it could.
     error: str = ""
-    # The result of `Trial.written`.
     written: Mapping[str, Any] = field(default_factory=dict)
     # The results of `Trial.compared`: by host, how this machine sees its file; by kind, the state of a lock.
     seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -46,11 +46,7 @@ AMD_DRIVER = Path("/dev/kfd")
 
 
 def visible_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
-    """Return the one variable that names the job's GPUs; none if Slurm has not set it.
-
-    amd: whether the host has AMD's driver. Then the variable is HIP_VISIBLE_DEVICES. It takes the same values as
-    ROCR_VISIBLE_DEVICES, which Ray refuses.
-    """
+    """Return the one variable that names the job's GPUs. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
     name, source = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",) * 2
     devices = environ.get(name) or environ.get(source)
     return {name: devices} if devices else {}
@@ -138,7 +134,6 @@ def run_in_child(connection: socket.socket) -> None:
 
 
 def reap_children() -> None:
-    """Wait for the children that have ended, among them adopted ones."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -161,11 +156,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def end_all(directory: Path) -> None:
-    """End all descendants, and remove the cluster's directory and the sessions of its nodes.
-
-    This is the last process of the job on the host, so no other one can remove them. Processes that ignore SIGTERM get
-    SIGKILL after END_SECONDS.
-    """
+    """End all descendants, and remove the cluster's directory and its nodes' sessions: later, no process can."""
     sessions = []
     for order in directory.glob(ORDER_FILES):
         with contextlib.suppress(OSError, ValueError, KeyError):
