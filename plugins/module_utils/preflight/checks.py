@@ -215,12 +215,12 @@ def counts_text(names: Iterable[str]) -> str:
 
 def difference_findings(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
     """Yield a finding for each host whose value is not that of most hosts; an empty one is unknown, and left out."""
-    known = {host: value for host, value in values.items() if value}
+    stated = {host: value for host, value in values.items() if value}
     # Of several values that are equally frequent, the first.
-    ((usual, count),) = Counter(known.values()).most_common(1) or [("", 0)]
-    for host, value in known.items():
+    ((usual, count),) = Counter(stated.values()).most_common(1) or [("", 0)]
+    for host, value in stated.items():
         if value != usual:
-            yield Problem(key, f"{name} is {value}, on {count} of {len(known)} machines it is {usual}").finding(host)
+            yield Problem(key, f"{name} is {value}, on {count} of {len(stated)} machines it is {usual}").finding(host)
 
 
 GIB = 2**30
