@@ -16,8 +16,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     EngineStatus,
     Image,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, PathState
+from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
+from ansible_collections.argus.verl.plugins.module_utils.cluster.paths import PathState
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import ProcessHost
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import (

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Work on the shared root without the rights of root.
 
-Jobs can write to the shared root: they can replace any directory there by a link while it is being used. A process of
-root must not follow such a path. Modules that run on a machine, often as root, therefore do all work on the shared root
-in a child process that is the user of the nodes, and has no right that a job does not have.
-
-Runs on machines with Python 3.9 and newer.
+Jobs can write to the shared root, and can replace any directory there by a link at any moment. A process of root must
+not follow such a path. So modules, which often run as root, do all work on the shared root in a child process. It runs
+as the nodes' user, and has no right that a job does not have.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from .argus.common.shared_root import JOBS_DIR
 
-# The user and group of nodes if Ansible is root. No person and no service has the number: it is above that of people
-# (login.defs, UID_MAX) and below the dynamic users of systemd.
+# The uid and gid of nodes if Ansible is root. No person and no service has this number: it is above the numbers of
+# people (UID_MAX in login.defs) and below those of systemd's dynamic users.
 UNPRIVILEGED = 61000
 
 
@@ -34,13 +32,13 @@ class User(NamedTuple):
 
 
 def user_of(shared_root: Path) -> User:
-    """The user that work on a shared root is done as, if the process is root.
+    """Return the user as whom a process of root works on a shared root.
 
-    It is the owner of the shared root, or of the job archives if the shared root belongs to root. Root remains root
-    only where no other user can write: in a shared root that belongs to root, with archives that belong to root.
+    It is the owner of the shared root or, if that is root, the owner of the job archives. If root owns both, it is
+    root, but UNPRIVILEGED if other users can write there or if root has no access.
     """
     user = User(0, 0)
-    # The shared root itself may be a link of the machine's. What is in it, a job may have replaced by a link.
+    # The shared root itself may be a link of the administrator. Below it, a job may have put a link in any place.
     for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS_DIR)):
         try:
             status = look(path)
@@ -58,27 +56,26 @@ def user_of(shared_root: Path) -> User:
 
 
 def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do work on a shared root, in a child process without any right of root; return its result, which is JSON.
+    """Do work on a shared root as the user of `user_of`, and return its result, with which a module can exit.
 
-    Paths of the work are relative to the shared root. Only this process needs a way to it, which may lead through the
-    home directory of root. The result is what a module exits with: with ``failed`` and ``msg`` if the work failed. Any
-    exception of the work becomes such a result.
+    If the work raises an exception, the result has ``failed`` and ``msg``. Paths of the work are relative to the shared
+    root, because the path to the shared root may lead through the home directory of root.
     """
     return as_user(user_of(shared_root), shared_root, work)
 
 
 def as_user(user: User, shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The same as a user; a process that is not root does it as itself."""
+    """Do work as `without_root`, as a given user. A process that is not root keeps its own user."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        _child(user, shared_root, work, writing)
+        _work_in_child(user, shared_root, work, writing)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         answer = pipe.read()
     _pid, status = os.waitpid(child, 0)
-    # JSON: the child has read what jobs wrote, and is not trusted with this process.
+    # The child has read what jobs wrote, so it is not trusted: JSON cannot do anything in this process.
     with contextlib.suppress(ValueError):
         result = json.loads(answer)
         if isinstance(result, dict):
@@ -86,16 +83,17 @@ def as_user(user: User, shared_root: Path, work: Callable[[], dict[str, Any]]) -
     return failure(f"the process of user {user.uid} ended without a result (wait status {status})")
 
 
-def _child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
+def _work_in_child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
+    """Become the user, work, write the result as JSON to a pipe, and end this process."""
     # Whatever happens, the child must not return into the code of its parent.
     code = 1
     try:
         result: dict[str, Any]
         try:
-            # On NFS, root may not have the right to search in it, and the user has.
+            # Opened as root, who can reach any path. O_PATH, as on NFS only the user may have rights in it.
             directory = os.open(shared_root, os.O_PATH | os.O_DIRECTORY)
             if os.geteuid() == 0:
-                # No link leads out of a chroot. NFS may refuse it as well; then links lead where the user may go.
+                # No link leads out of a chroot. If NFS refuses it, links still lead only where the user may go.
                 with contextlib.suppress(PermissionError):
                     os.chroot(shared_root)
                 drop(user)
@@ -116,9 +114,10 @@ def drop(user: User) -> None:
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
-    # The home directory of root is out of reach, and settings of other users must not be read.
+    # The user cannot reach the home directory of root, and must not read settings of another user.
     os.environ["HOME"] = "/nonexistent"
 
 
 def failure(message: str) -> dict[str, Any]:
+    """Return the result of a module that fails."""
     return {"failed": True, "msg": message}

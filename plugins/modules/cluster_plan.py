@@ -11,12 +11,12 @@ short_description: "Internal: plan a cluster, and refuse what must not begin"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Decides once, from all hosts, what each node and each machine needs. Later tasks take their part of the result, by
-    the name of the node or of the host that represents a machine.
+  - Decides once, from all hosts, what each node and each machine needs. Later tasks read their part of the result, by
+    the name of a node, or of the host that represents a machine.
   - Reads the variables of all nodes and checks them with the argument specs of the roles C(cluster) and C(ray_node). A
     variable of the play counts for nodes whose inventory does not set it.
-  - Reads what was registered on all hosts, the results of M(argus.verl.machine_info) as C(__preflight).
-  - A node that cannot take part has the reason in its plan. Whether the task fails then depends on O(purpose).
+  - Reads what tasks registered on all hosts, such as the results of M(argus.verl.machine_info) in C(__preflight).
+  - The plan of a node that cannot take part has the reason. O(purpose) decides whether the task then fails.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -31,19 +31,19 @@ options:
     description:
       - What the plan is for. V(inspect) and V(start) refuse nothing. V(prepare) and V(change) fail if too few nodes can
         take part.
-      - V(change) fails also if an action ends a node in use, unless O(allowed), and shows the actions. V(remove) does
-        so for the removal of the cluster, and shows nodes that stay. Both ask the head for its jobs. If it cannot list
-        them, jobs whose archives are open count.
-      - With V(start), V(prepare) and V(change), a machine with errors of preflight keeps its nodes from taking part.
+      - V(change) shows the actions. It also fails if one of them ends a node that a job uses, unless O(allowed).
+        V(remove) does the same for the removal of the cluster, and shows nodes that stay. Both ask the head for its
+        jobs. If the head cannot list them, jobs with an open archive count.
+      - With V(start), V(prepare) and V(change), nodes on a machine with errors of preflight cannot take part.
     type: str
     choices: [inspect, start, prepare, change, remove]
     default: inspect
   allowed:
-    description: Whether jobs may be ended.
+    description: Whether running jobs may be ended.
     type: bool
     default: false
   builds:
-    description: How images are built, by name, each with the hash of its C(inputs).
+    description: By image, how it is built, with the hash of its C(inputs).
     type: dict
     default: {}
   nodes:

@@ -11,7 +11,7 @@ short_description: "Internal: check an inventory before any host is touched"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Checks groups, names and variables of the inventory, and shows every problem of them. Fails on errors.
+  - Checks groups, names and variables of the inventory. Shows all problems, and fails on errors.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -22,12 +22,12 @@ attributes:
     support: none
 options:
   works_on:
-    description: The groups that need at least one host in the run.
+    description: The groups of which the run needs at least one host.
     type: list
     elements: str
     default: []
   show_summary:
-    description: Whether to show a correct inventory in a line.
+    description: Whether to show one line about a correct inventory.
     type: bool
     default: false
 """

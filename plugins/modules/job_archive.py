@@ -11,9 +11,10 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - With O(state=fetched), fetches the configuration, logs, metrics and evidence of a job to
-    C(<dest>/<submission_id>/) on the controller, as one compressed bundle. Checkpoints are fetched on request.
-  - Only regular files are fetched. Links, FIFOs, devices, sockets, files that are too large, and names that other
-    systems cannot store or show are skipped and listed in a warning.
+    C(<dest>/<submission_id>/) on the controller, and its checkpoints with O(checkpoints). They travel as one compressed
+    bundle.
+  - Only regular files are fetched. A warning lists what is skipped - links, FIFOs, devices, sockets, files that are too
+    large, and names that other systems cannot store or show.
   - Runs C(argus fetch) in the node, from its machine. No module is sent, and the machine needs no Python.
   - If the node does not run, a container of O(node.images) packs the archive, without a network.
   - Reads the archive as the user of the nodes, never as root.
@@ -33,7 +34,7 @@ attributes:
     support: none
 options:
   state:
-    description: Whether the archive is fetched, or the job examined.
+    description: V(fetched) fetches the archive. V(examined) collects evidence into it.
     type: str
     choices: [fetched, examined]
     default: fetched
@@ -43,8 +44,9 @@ options:
     required: true
   checkpoints:
     description:
-      - Whether to fetch the job's checkpoints as well. Jobs can create files of any size, which would fill the
-        controller, so a file has at most 2 GiB and all files 8 GiB, or with checkpoints 64 GiB and 4 TiB.
+      - Whether to fetch the job's checkpoints as well.
+      - A job could fill the controller with large files. So a file may have at most 2 GiB and all files together 8 GiB,
+        or with checkpoints 64 GiB and 4 TiB.
     type: bool
     default: false
   dest:

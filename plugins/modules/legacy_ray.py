@@ -10,10 +10,10 @@ short_description: "Internal: list and remove Ray that was started by hand"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Lists the containers and processes of Ray systems on a machine that are not of this collection.
+  - Lists the containers and processes of Ray on a machine that do not belong to this collection.
   - With O(state=absent), removes those that O(remove) names. Volumes with a name, images and files stay.
   - Containers with a label of this collection, and processes with its mark, are never listed, so never removed.
-  - Something in which a job runs is removed only with O(ends_jobs). Otherwise, nothing is removed.
+  - If a job runs in something that O(remove) names, the module fails and removes nothing, unless O(ends_jobs).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -24,7 +24,7 @@ attributes:
     support: full
 options:
   state:
-    description: Whether to list everything, with rows and findings for M(argus.verl.report), or to remove something.
+    description: V(listed) returns rows and findings for M(argus.verl.report). V(absent) removes what O(remove) names.
     type: str
     choices: [listed, absent]
     required: true
@@ -37,12 +37,12 @@ options:
     type: str
     default: docker
   remove:
-    description: The names of what is removed. Names that are not on this machine are ignored.
+    description: The names to remove, as listed. Names that are not on this machine are ignored.
     type: list
     elements: str
     default: []
   ends_jobs:
-    description: Whether something is removed although jobs run in it.
+    description: Remove what O(remove) names although jobs run in it.
     type: bool
     default: false
 """
@@ -53,30 +53,30 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import run_command
+from ansible_collections.argus.verl.plugins.module_utils.cluster.unmanaged_ray import (
     UnmanagedRayError,
-    UnmanagedRayFinder,
+    UnmanagedRayOnMachine,
     busy_findings,
     unmanaged_report,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import run_command
 
 
-def absent(finder: UnmanagedRayFinder, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    """Remove what is named, and return the result."""
-    rays = finder.find()
+def remove_named(on_machine: UnmanagedRayOnMachine, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Remove what is named, and return the result. Raises UnmanagedRayError, before anything is removed, for a job."""
+    rays = on_machine.list_all()
     if refused := busy_findings(params["host"], rays, params["remove"], params["ends_jobs"]):
         raise UnmanagedRayError("; ".join(f"{finding.problem}: {finding.remedy}" for finding in refused))
     removed = [ray for ray in rays if ray.name in params["remove"]]
     if not check_mode:
         for ray in removed:
-            finder.remove(ray)
+            on_machine.remove(ray)
     remaining = [ray.name for ray in rays if ray not in removed]
-    diff = {"before": lines(ray.name for ray in rays), "after": lines(remaining)}
+    diff = {"before": joined_lines(ray.name for ray in rays), "after": joined_lines(remaining)}
     return {"changed": bool(removed), "removed": [ray.name for ray in removed], "diff": diff}
 
 
-def lines(names: Iterable[str]) -> str:
+def joined_lines(names: Iterable[str]) -> str:
     return "".join(f"{name}\n" for name in names)
 
 
@@ -91,11 +91,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    finder, params = UnmanagedRayFinder(module.params["engine"], run_command), module.params
+    params = module.params
+    on_machine = UnmanagedRayOnMachine(params["engine"], run_command)
     try:
         if params["state"] == "absent":
-            module.exit_json(**absent(finder, params, module.check_mode))
-        module.exit_json(**unmanaged_report(params["host"], finder.find(), params["remove"], params["ends_jobs"]))
+            module.exit_json(**remove_named(on_machine, params, module.check_mode))
+        rays = on_machine.list_all()
+        module.exit_json(**unmanaged_report(params["host"], rays, params["remove"], params["ends_jobs"]))
     except UnmanagedRayError as error:
         module.fail_json(msg=str(error))
 

@@ -16,8 +16,8 @@ description:
   - Reads GPUs, HCAs, memory, mounts, container engine, containers, images, ports and processes of a machine in one go.
   - Compares the machine with O(expect) and returns each problem as a finding, with what to do about it.
   - The module does not fail on findings. M(argus.verl.preflight_report) does.
-  - With O(trial), does only a step of a trial of the shared root, as the user of the nodes and never as root. All
-    machines meet there in one directory, C(.argus-verl-trial-TOKEN) in C(user) or directly in it.
+  - With O(trial), only runs one step of a trial of the shared root, as the nodes' user and never as root. All machines
+    write to one directory there, C(.argus-verl-trial-TOKEN), in C(user) or else directly in the shared root.
   - The module changes nothing else on the machine.
 requirements:
   - Python 3.9 or later on the machine
@@ -70,24 +70,25 @@ options:
     default: []
   process:
     description:
-      - A node that runs here without a container, C(ray_node_runtime=process), to report with the machine, by the
-        arguments of C(inspect_host) in C(module_utils/cluster/process_host.py).
+      - The node of this host if it runs without a container (C(ray_node_runtime=process)), to report it with the
+        machine. The keys are the arguments of C(inspect_host) in C(module_utils/cluster/process_host.py).
     type: dict
   expect:
     description:
-      - What the machine must have, by the fields of C(Expectation) in C(module_utils/preflight/checks.py). Without it,
-        only problems of any machine are found, such as an engine that does not answer.
+      - What the machine must have. The keys are the fields of C(Expectation) in
+        C(module_utils/preflight/checks.py). Without them, the module only finds problems that concern any machine,
+        such as an engine that does not answer.
     type: dict
     default: {}
   trial:
-    description: A step of a trial of O(expect)C(.shared_root).
+    description: A step of a trial of the shared root that O(expect) names.
     type: dict
     suboptions:
       state:
         description:
-          - With V(written), writes a file. The first of O(trial.hosts) holds locks from then on.
-          - With V(compared), looks for the files of the others, and tries to get the locks.
-          - With V(removed), removes the directory, and those of interrupted runs. This ends the holder of the locks.
+          - V(written) writes a file. The first of O(trial.hosts) holds locks from then on.
+          - V(compared) looks for the files of the other machines, and tries to get the locks.
+          - V(removed) removes the directory, and those of interrupted trials. Then the process with the locks ends.
         type: str
         choices: [written, compared, removed]
         required: true
@@ -117,13 +118,13 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.names import pr
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe
 from ansible_collections.argus.verl.plugins.module_utils.cluster.process_host import inspect_host
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import program_of
-from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, mark_known
+from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Expectation, mark_accepted
 from ansible_collections.argus.verl.plugins.module_utils.preflight.machine import machine_findings
 from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import Trial, TrialError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import failure, without_root
 
 
-def arguments() -> dict[str, Any]:
+def argument_spec() -> dict[str, Any]:
     names = {"type": "list", "elements": "str", "default": []}
     return {
         "cluster": {"type": "str", "required": True},
@@ -145,8 +146,8 @@ def arguments() -> dict[str, Any]:
     }
 
 
-def trial_step(shared_root: Path, host: str, state: str, token: str, hosts: list[str]) -> dict[str, Any]:
-    """A step of a trial of the shared root."""
+def run_trial_step(shared_root: Path, host: str, state: str, token: str, hosts: list[str]) -> dict[str, Any]:
+    """Run a step of a trial as the nodes' user, and return the result of the module. state: a method of Trial."""
 
     def work() -> dict[str, Any]:
         try:
@@ -160,32 +161,32 @@ def trial_step(shared_root: Path, host: str, state: str, token: str, hosts: list
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=arguments(), supports_check_mode=True)
+    module = AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True)
     options = module.params
-    # The first module of every play on machines: also of those that did not check the inventory, because of --limit.
+    # This is the first module that a play runs on machines. With --limit, no play has checked the inventory.
     errors = list(problems(cluster_name=options["cluster"]))
     if errors:
         module.fail_json(msg=errors[0])
     if options["trial"]:
-        module.exit_json(**trial_step(Path(options["expect"]["shared_root"]), options["host"], **options["trial"]))
+        module.exit_json(**run_trial_step(Path(options["expect"]["shared_root"]), options["host"], **options["trial"]))
     process = options["process"]
     expected = Expectation.from_json({**options["expect"], **({"python": process["python"]} if process else {})})
     token = Path(expected.token_file)
     paths = [expected.shared_root, *([str(token), str(token.parent)] if expected.token_file else [])]
-    question = {name: options[name] for name in ("cluster", "engine", "names", "images")}
-    machine = Probe().machine(**question, paths=list(filter(None, paths)), python=expected.python)
+    arguments = {name: options[name] for name in ("cluster", "engine", "names", "images")}
+    machine = Probe().machine(**arguments, paths=list(filter(None, paths)), python=expected.python)
     if process:
         machine = replace(machine, process=inspect_host(**process))
     if expected.token_file:
         machine = replace(machine, program=program_of(token.parent))
     if machine.process and not expected.address:
-        # The node uses the network of this host, and only here its address is known.
+        # The node uses the network of this host, and its address is known only on the host.
         expected = replace(expected, address=machine.process.address)
     findings = machine_findings(options["host"] or platform.node(), machine, expected)
     module.exit_json(
         machine=machine.to_json(),
         time=time.time(),
-        findings=[mark_known(finding, options["accept"]).as_dict() for finding in findings],
+        findings=[mark_accepted(finding, options["accept"]).as_dict() for finding in findings],
         expect=asdict(expected),
     )
 

@@ -12,8 +12,8 @@ author: The argus.verl contributors (@argus-verl)
 description:
   - Creates the cluster's token once, in a file that only the nodes' user can read, and never shows it. Of two runs at
     the same time, the second uses the token of the first.
-  - Creates missing directories of the shared root, as the nodes' user, and never through a link. Only what is missing
-    directly below a shared root that belongs to root, and that no other user can write to, is created by root.
+  - Creates missing directories of the shared root as the nodes' user, and never through a link. If the shared root
+    belongs to root and no other user can write to it, root creates what is missing directly below it.
   - Puts the program of the collection, which nodes run, into the directory C(<cluster>/program), where only Ansible's
     user can write.
   - Creates the container network of the nodes if it is missing, with the engine's command.
@@ -29,7 +29,7 @@ attributes:
     support: full
 options:
   state:
-    description: Whether the cluster's state is on the machine.
+    description: V(present) creates what is missing. V(absent) removes it.
     type: str
     choices: [present, absent]
     default: present
@@ -50,17 +50,17 @@ options:
     type: path
     required: true
   token:
-    description: The token of an existing cluster, for its other machines. By default, the file's token or a new one.
+    description: The token of the cluster, to give it to its other machines. By default, the file's token or a new one.
     type: str
   rotate:
-    description: Whether to replace the token with a new one. Running nodes do not notice before they are recreated.
+    description: Whether to replace the token with a new one. A running node keeps the old one until it is recreated.
     type: bool
     default: false
   head_storage:
     description:
-      - For the machine of the head, where Ray's head has its tables. Creates the directory in which the head's steward
-        registers jobs, C(<cluster>/jobs), and with V(rocksdb) that of the tables, C(<cluster>/tables). With V(memory),
-        tables of an earlier head are removed.
+      - Set for the machine of the head only. Where Ray's head keeps its tables.
+      - With both values, the module creates C(<cluster>/jobs), the directory in which the head's steward registers
+        jobs. V(rocksdb) also creates C(<cluster>/tables). V(memory) removes the tables of an earlier head.
     type: str
     choices: [rocksdb, memory]
   program:
@@ -83,25 +83,25 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.argus.verl.plugins.module_utils.cluster.directories import create_directories
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import CLUSTER_LABEL
 from ansible_collections.argus.verl.plugins.module_utils.cluster.names import problems
-from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, State, StateError
+from ansible_collections.argus.verl.plugins.module_utils.cluster.state import ROCKSDB, StateDirectory, StateError
 from ansible_collections.argus.verl.plugins.module_utils.privileges import User
 
 
-def networks(module: AnsibleModule, *filters: str) -> list[str]:
-    """The ids of the networks of this name: Docker makes a second one for a process that asks at the same moment."""
+def network_ids(module: AnsibleModule, *filters: str) -> list[str]:
+    """Return the ids of the networks with this name. Docker may have made two, for two processes at the same moment."""
     argv = [module.params["engine"], "network", "ls", "--format", "{{.ID}} {{.Name}}", *filters]
     _code, out, _err = module.run_command(argv, check_rc=True)
     return [line.split()[0] for line in out.splitlines() if line.split()[1:] == [module.params["network"]]]
 
 
-def change_network(module: AnsibleModule, exists: bool) -> list[str]:
-    """Create or remove the network, and return what changed."""
+def provide_network(module: AnsibleModule, exists: bool) -> list[str]:
+    """Create the network, or remove it without `exists`. Return what changed."""
     name = module.params["network"]
-    # A network without the label may be used, but belongs to another owner and is not removed.
+    # A network without the label may be used. It belongs to another owner, so it is not removed.
     label = f"{CLUSTER_LABEL}={module.params['cluster']}"
     if name in (None, "host"):
         return []
-    ids = networks(module, *([] if exists else ["--filter", f"label={label}"]))
+    ids = network_ids(module, *([] if exists else ["--filter", f"label={label}"]))
     if bool(ids) == exists:
         return []
     if not module.check_mode:
@@ -111,7 +111,7 @@ def change_network(module: AnsibleModule, exists: bool) -> list[str]:
 
 
 def check_params(module: AnsibleModule) -> None:
-    """End the module before it touches anything if a name or a path is not what it should be."""
+    """Fail, before the module changes anything, if a name or a path is wrong."""
     params = module.params
     values = {
         "cluster_name": params["cluster"],
@@ -131,13 +131,13 @@ def check_params(module: AnsibleModule) -> None:
         module.fail_json(msg="; ".join(errors))
 
 
-def present(module: AnsibleModule) -> None:
+def make_present(module: AnsibleModule) -> None:
     params = module.params
     user = User(*map(int, params["user"].split(":")))
-    state = State(params["state_dir"], params["cluster"], module.check_mode)
-    # With the directory locked: of two runs at the same time, the second finds everything.
+    state = StateDirectory(params["state_dir"], params["cluster"], module.check_mode)
+    # The directory is locked: of two runs at the same time, the second sees everything that the first has made.
     with state.open(create=True) as exists:
-        changes = change_network(module, exists=True)
+        changes = provide_network(module, exists=True)
         changes += state.protect() if exists else []
         changes += state.provide_token(user, params["token"] or "", params["rotate"])
         changes += state.provide_program(Path(params["program"])) if params["program"] else []
@@ -153,9 +153,9 @@ def present(module: AnsibleModule) -> None:
     module.exit_json(changed=bool(changes), diff={"before": "", "after": after})
 
 
-def absent(module: AnsibleModule) -> None:
-    changes = change_network(module, exists=False)
-    state = State(module.params["state_dir"], module.params["cluster"], module.check_mode)
+def make_absent(module: AnsibleModule) -> None:
+    changes = provide_network(module, exists=False)
+    state = StateDirectory(module.params["state_dir"], module.params["cluster"], module.check_mode)
     with state.open() as exists:
         removed, remaining = state.remove() if exists else ([], [])
         changes += removed
@@ -185,7 +185,7 @@ def main() -> None:
     )
     check_params(module)
     try:
-        present(module) if module.params["state"] == "present" else absent(module)
+        make_present(module) if module.params["state"] == "present" else make_absent(module)
     except StateError as error:
         module.fail_json(msg=str(error))
     except OSError as error:

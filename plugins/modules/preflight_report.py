@@ -11,10 +11,11 @@ short_description: "Internal: plan, compare and judge all machines, show the res
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - With O(state=planned), returns what the nodes of the inventory need of their machines, before these are probed.
-  - With O(state=reported), reads the results of M(argus.verl.machine_info), which are registered as C(__preflight),
-    compares the machines, judges what they have tried together, prints all findings, worst first, and fails on errors.
-    Writes the result as JSON to the controller.
+  - With O(state=planned), returns what the nodes of the inventory need of their machines. Runs before the machines are
+    probed.
+  - With O(state=reported), reads the results of M(argus.verl.machine_info), which are registered as C(__preflight).
+    Compares the machines, and judges what they tried together, such as the trial of the shared root. Shows all
+    findings, worst first, writes the result as JSON to the controller, and fails on errors.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -27,7 +28,7 @@ attributes:
     support: none
 options:
   state:
-    description: What to return.
+    description: Whether to plan the probe, or to report its results.
     type: str
     choices: [planned, reported]
     default: reported
@@ -37,7 +38,7 @@ options:
     elements: str
     required: true
   cluster:
-    description: The name of the cluster, which is also that of the file.
+    description: The name of the cluster. The file is named after it.
     type: str
     default: ""
   tier:
@@ -51,14 +52,14 @@ options:
     elements: str
     default: []
   least:
-    description: How many workers are enough, C(cluster_min_workers).
+    description: The least number of workers, C(cluster_min_workers).
     type: int
   images:
-    description: The image of each kind of accelerator, C(cluster_images).
+    description: By kind of accelerator, the image of its nodes, C(cluster_images).
     type: dict
     default: {}
   builds:
-    description: How the controller builds images, C(cluster_image_builds). Their inputs are read here.
+    description: By image, how the controller builds it, C(cluster_image_builds). The inputs are read on the controller.
     type: dict
     default: {}
   archive:

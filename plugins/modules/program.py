@@ -28,7 +28,7 @@ options:
     type: str
     required: true
   request:
-    description: The options of the verb.
+    description: The options of the verb, as a mapping.
     type: dict
     default: {}
   seconds:
@@ -37,12 +37,12 @@ options:
     default: 60
   apart:
     description:
-      - Whether the verb runs beside the node, whatever the state of that is, in a container of its image that ends with
-        the answer. Without containers, it runs directly.
+      - Whether the verb runs outside of the node, in a container of the node's image that ends with the answer. The
+        state of the node does not matter then. A node without a container has its verb run on the machine.
     type: bool
     default: false
   needs_node:
-    description: Whether the task fails if the node does not run. Otherwise, the verb then runs as with O(apart).
+    description: Whether the task fails if the node does not run. If not, the verb then runs as with O(apart).
     type: bool
     default: true
 """

@@ -12,10 +12,10 @@ version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
   - Asks the head of a Ray cluster for its nodes and its jobs.
-  - With O(expected), waits until the cluster is ready, which means that every expected node is alive with the expected
-    CPUs, GPUs and resources. It returns the nodes that are missing and does not fail, so that their logs can be read.
+  - With O(expected), waits until the cluster is ready - every expected node is alive, with the expected CPUs, GPUs and
+    resources. Returns the nodes that are missing, and does not fail, so that their logs can be read.
   - Runs C(argus nodes) in the head, from its machine. No module is sent, and the machine needs no Python.
-  - If the head does not answer, the module does not fail, and C(problem) has the reason.
+  - If the head does not answer, the module does not fail, and the result has the reason in C(problem).
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -27,14 +27,14 @@ attributes:
     support: none
 options:
   expected:
-    description: The nodes of the ready cluster.
+    description: The nodes that the cluster should have.
     type: list
     elements: dict
     default: []
   plan:
     description:
-      - The result of M(argus.verl.cluster_plan), whose nodes are expected in place of O(expected), with what the role
-        C(ray_node) has registered of their start.
+      - The result of M(argus.verl.cluster_plan). Its nodes are expected, in place of O(expected). What the role
+        C(ray_node) has registered of their start is read as well.
     type: dict
   show:
     description:
@@ -44,18 +44,18 @@ options:
     choices: [never, ready, always]
     default: never
   dashboard:
-    description: Where the dashboard is, for O(show).
+    description: The address of the dashboard, for O(show).
     type: str
     default: ""
   least:
-    description: How many workers are enough, for O(show). By default, all.
+    description: The least number of workers, for O(show). By default, all.
     type: int
   wait_timeout:
-    description: How many seconds to wait for the next node of O(expected). With V(0), the head is asked once.
+    description: How many seconds to wait for the next node that is missing. With V(0), the head is asked once.
     type: float
     default: 0
   earlier:
-    description: The result of an earlier call. What is waited for in several calls is counted in all of them.
+    description: The result of an earlier call. Waiting then continues, and its time adds up over all calls.
     type: dict
     default: {}
 """

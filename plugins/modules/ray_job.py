@@ -19,7 +19,7 @@ description:
     collects evidence and starts further attempts.
   - Submitting the same JobSpec under the same submission id again does not create a second job. Another JobSpec under
     the same id is an error.
-  - Shows what became of the job, and the playbooks that a user may run next for it.
+  - Shows the new state of the job, and the playbooks that a user may run next for it.
   - The defaults of a job let verl run on a cluster whose head has no CPUs, with checkpoints, metrics and logs in the
     archive. The JobSpec's C(trainer_overrides) override them, except for settings that the JobSpec controls.
 extends_documentation_fragment:
@@ -77,22 +77,22 @@ options:
     default: ""
   limits:
     description:
-      - How many C(jobs) and C(gpus) the jobs with a tag may hold at once. By tag, such as C(team=vision), or by tag
-        name, such as C(user), which limits each value separately.
+      - How many C(jobs) may hold resources at once, and how many C(gpus) they may hold. The keys are tags, such as
+        C(team=vision), or names of tags, such as C(user), whose values are then limited separately.
     type: dict
     default: {}
   sweep:
     description:
-      - Submits several jobs with one JobSpec. Stops at the first one refused. O(sweep.jobs) are mappings with the
-        C(submission_id) of each job, and C(set), a list of further keys of the JobSpec and overrides.
+      - Submits several jobs with one JobSpec. Stops at the first job that is refused. Each of O(sweep.jobs) is a
+        mapping with its C(submission_id), and in C(set) a list of further keys of the JobSpec and overrides.
     type: dict
     default: {}
     suboptions:
       name:
-        description: The value of the tag C(sweep), which each of them has.
+        description: The value of the tag C(sweep) that each of the jobs gets.
         type: str
       at_once:
-        description: How many may run or reserve resources at once. V(0) is as many as fit.
+        description: How many jobs may run or reserve resources at once. V(0) is as many as fit.
         type: int
         default: 0
       jobs:
@@ -103,7 +103,7 @@ options:
   user_code:
     description:
       - The users' own Python files and directories on the controller, in the same form as C(staging_user_code). Warns
-        if one differs from the staged copy that the job uses.
+        if one of them differs from the staged copy that the job uses.
     type: list
     elements: str
     default: []
@@ -114,7 +114,8 @@ options:
     default: ""
   resubmitted_from:
     description:
-      - The job whose JobSpec is submitted again, as it was submitted; jobs cannot change it. Recorded in the archive.
+      - The job whose JobSpec is submitted again, as it was submitted. No job can have changed it. Recorded in the
+        archive.
     type: str
   wait:
     description: Whether to follow the job until it has ended, with a progress line at least every 10 seconds.

@@ -14,8 +14,8 @@ description:
   - If the head does not answer, the result comes from the archives alone, and RV(problem) has the reason.
   - Runs C(argus status) in the node, from its machine. No module is sent, and the machine needs no Python.
   - If the node does not run, a container of O(node.images) reads the archives, without a network.
-  - Archives are read as the user of the nodes, never as root. Jobs can write to archives; what is not as it should
-    be is reported as unreadable, and never hides other jobs.
+  - Archives are read as the user of the nodes, never as root. Jobs can write to archives. What cannot be parsed there
+    is reported as unreadable, and never hides other jobs.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
@@ -36,7 +36,7 @@ options:
   tags:
     description:
       - List only jobs that have all of these tags. Values are compared as text.
-      - Every archive is read for it, before O(limit).
+      - Reads every archive. O(limit) counts the jobs with the tags.
     type: dict
     default: {}
   tail:
@@ -51,28 +51,29 @@ options:
     type: str
   rank:
     description:
-      - In place of the end of the log, RV(job.log) then has the lines of this rank of torch in its last 8 MiB; the last
-        O(tail) of them, or all with V(0). With O(log_position), it has those of the lines after it. The processes of
-        torchrun tell their rank, and some messages of torch and verl; Ray does not.
+      - If set, RV(job.log) has only lines of this rank of torch. They are the last O(tail) ones, or all with V(0), of
+        the last 8 MiB of the log; with O(log_position), those after this position.
+      - Lines of torchrun's processes have a rank, and some messages of torch and verl. Lines of Ray have none.
     type: str
     default: ""
   attempt:
     description:
-      - The same for lines of one attempt. V(0) stands for all. Not with O(log_position), or V(follow) of O(show).
+      - If set, RV(job.log) has only lines of this attempt. V(0) stands for all attempts. Cannot be used with
+        O(log_position) or O(show=follow).
     type: int
     default: 0
   first_errors:
     description:
-      - In place of the end of the log, RV(job.log) then has the first error of each process, in the order in which they
-        began, of the last 8 MiB. The first one has its traceback. An error that the program has handled counts, too.
+      - If true, RV(job.log) has the first error of each process in the last 8 MiB of the log, in the order in which
+        they appear. The first one has its traceback. Errors that the program has handled count as well.
     type: bool
     default: false
   show:
     description:
-      - What is printed on the controller - the V(status) of the job, or a table of jobs, or this result as one line of
-        V(json), or the last O(tail) lines of the driver's V(log). V(follow) then prints new lines as they appear, until
-        the job has ended. It does not fail if the job fails. V(shell) is the command that opens a shell with the
-        environment of a running job.
+      - What is printed on the controller. V(status) is the status of the job, or a table of jobs. V(json) is this
+        result as one line. V(log) has the last O(tail) lines of the driver's log. V(follow) then prints new lines as
+        they appear, until the job has ended, and does not fail if the job fails. V(shell) is the command that opens a
+        shell with the environment of a running job.
     type: str
     choices: [nothing, status, json, log, follow, shell]
     default: nothing
@@ -166,15 +167,15 @@ job:
       elements: dict
     warnings:
       description:
-        - What lets the job look better than it is, each with C(kind), C(text), and the C(count) of samples, prompts or
-          steps that it is about, C(of) how many; 0 if that is not known. docs/warnings.md lists the kinds.
+        - Why the job may look better than it is. Each warning has C(kind), C(text), the C(count) of samples, prompts or
+          steps that it is about, and in C(of) their total; 0 if unknown. docs/warnings.md lists the kinds.
       type: list
       elements: dict
     phases:
-      description: How many seconds each phase of the start of the current attempt took, of those that are over.
+      description: How many seconds each phase of the start of the current attempt took. Only phases that are over.
       type: dict
     phase:
-      description: What a running job does before its first step, if its log tells; otherwise an empty string.
+      description: What a running job does before its first step, as far as its log tells; otherwise an empty string.
       type: str
     submitted_at:
       description: When the archive was created, in seconds since the epoch.
@@ -200,10 +201,10 @@ job:
           launcher's heartbeat is older than 10 seconds.
       type: float
     gpu_percent:
-      description: How much of their time the GPUs of a running job are in use, on average over two minutes.
+      description: The utilization of the GPUs of a running job in percent, on average over two minutes.
       type: float
     address:
-      description: The URL of a server that answers, see C(ready) of a JobSpec.
+      description: The URL of the job's server once it answers; see C(ready) of a JobSpec.
       type: str
     driver_host:
       description: The host name of the node that the driver runs on.
@@ -231,7 +232,7 @@ job:
       type: list
       elements: int
     models:
-      description: The steps of what V(save_contents) without the optimizer saved, from which no job resumes.
+      description: The steps of checkpoints without the optimizer (C(save_contents)), from which no job can resume.
       type: list
       elements: int
     resumable:
@@ -301,7 +302,7 @@ registered:
   type: bool
   returned: with O(submission_id)
 slow:
-  description: How many seconds the head needed, if it did not answer the first attempt. Otherwise 0.
+  description: How many seconds the head needed to answer, if it did not answer the first attempt. Otherwise 0.
   type: float
   returned: always
 """

@@ -11,13 +11,15 @@ short_description: "Internal: drain a Ray node and wait until no job uses it"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - With O(state=located), finds the machine that has a node, and its state in Ray. Changes nothing. Fails, with the
-    reason, if the node cannot be drained.
-  - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray places nothing on the node any more.
-    A drained node exits when idle. The role C(ray_node) sets its container's restart policy to no before. A drain
-    cannot be undone. In check mode, nothing is drained.
-  - Waits until no job has a driver, an actor or reserved resources on the node. Prints the remaining jobs at first and
-    whenever they change. Fails if jobs are left, unless O(allow_disruption).
+  - With O(state=located), returns the machine of a node, its state in Ray and its O(node_id). Changes nothing. Fails,
+    with the reason, if the node cannot be drained.
+  - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray then places nothing on the node any
+    more, and the node exits when idle. A drain cannot be undone. Before this task, the role C(ray_node) sets the
+    restart policy of the node's container to V(no), so that the node is not started again. In check mode, nothing is
+    drained.
+  - A drain waits until no job has a driver, an actor or reserved resources on the node, for O(wait_timeout) at most. It
+    shows the jobs that are left at first, and whenever they change. If jobs are left in the end, the task fails. With
+    O(allow_disruption), it does not wait, and jobs that are left are only shown.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -29,23 +31,23 @@ attributes:
     support: none
 options:
   state:
-    description: V(located) only finds the node and reports whether it can be drained. V(drained) drains it.
+    description: V(located) finds the node and checks whether it can be drained. V(drained) drains it.
     type: str
     choices: [located, drained]
     default: drained
   node_name:
-    description: The name of the node that leaves.
+    description: The name of the node that leaves. Required.
     type: str
     default: ""
   plan:
     description: The result of M(argus.verl.cluster_plan). Required with O(state=located).
     type: dict
   node_id:
-    description: With O(state=drained), Ray's id of the node.
+    description: Ray's id of the node, as O(state=located) returns it. Required with O(state=drained).
     type: str
     default: ""
   wait_timeout:
-    description: With O(state=drained), how many seconds to wait for the jobs.
+    description: With O(state=drained), how many seconds to wait for the jobs. With V(0), the task does not wait.
     type: float
     default: 0
   allow_disruption:

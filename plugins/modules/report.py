@@ -45,7 +45,7 @@ options:
     elements: str
     default: []
   fail_when:
-    description: The message to fail with. An empty message does not fail.
+    description: The message to fail with. With an empty message, the task does not fail.
     type: str
 """
 

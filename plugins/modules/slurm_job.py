@@ -11,9 +11,9 @@ short_description: "Internal: ask Slurm for the hosts of a cluster"
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Submits a batch script whose step starts the nodes of a cluster, and waits until the job runs. Each new reason for
-    which it waits is shown. In check mode, shows the script.
-  - A job of the same name of this user that runs or waits is used as it is.
+  - Submits a batch script, and waits until Slurm has started it on the hosts of the cluster. Shows each new reason for
+    which the job waits. In check mode, shows the script.
+  - If this user already has a job with this name that runs or waits, the module uses that job as it is.
   - Runs on the controller, with Slurm's commands.
 extends_documentation_fragment:
   - argus.verl.attributes
@@ -25,7 +25,7 @@ attributes:
     support: full
 options:
   state:
-    description: Whether there is a job.
+    description: V(present) submits the job if there is none. V(absent) cancels it.
     type: str
     choices: [present, absent]
     default: present
@@ -34,13 +34,13 @@ options:
     type: str
     required: true
   wish:
-    description: What is asked for, as in the variables of the role C(slurm).
+    description: What to ask of Slurm, by the variables of the role C(slurm).
     type: dict
     default: {}
   wait_timeout:
     description:
-      - How many seconds the job may wait for its hosts; V(0) means no limit. After that the job is cancelled, if it was
-        submitted by this task.
+      - How many seconds the job may wait for its hosts; V(0) means no limit. After that time, the task fails, and
+        cancels the job if it has submitted it.
     type: float
     default: 0
 """

@@ -11,24 +11,25 @@ short_description: Stage models, datasets, snapshots of verl and Python files
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - Stages on the shared root what jobs need, each item once, and shows a table of all items. Existing items are
-    compared with their manifests. Options of all items are checked first. Then, an item that is refused does not keep
-    the others from being staged; the task fails in the end.
+  - Puts on the shared root what jobs need, each item once, and shows a table of all items. Items that exist already are
+    compared with their manifests.
+  - Checks the options of all items first. After that, an item that is refused does not keep the others from being
+    staged. The task then fails in the end.
   - Models become C(common/models/<name>/), datasets C(datasets/<name>/), snapshots C(common/code/verl/<code_id>/), and
     Python files are copied to C(user/code/).
-  - An item appears completely or not at all, even if the process is killed, and never changes. Processes that stage the
-    same item wait for each other. Files of the hub are compared with the sizes and hashes that it reports, and every
-    row of a dataset is checked.
+  - An item appears completely or not at all, even if the process is killed, and never changes afterwards. Processes
+    that stage the same item wait for each other. Files of the Hugging Face hub are compared with the sizes and hashes
+    that the hub reports. Every row of a dataset is checked.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.node
 attributes:
   check_mode:
     support: full
-    details: Nothing is downloaded, read or run. A hub, or the repository of a branch, is asked.
+    details: Nothing is downloaded, read or run. Only the hub, or the repository of a branch, is asked.
   diff_mode:
     support: full
-    details: Of a task without a refused item.
+    details: Only if no item is refused.
 options:
   models:
     description: Models to stage, as C(staging_models) of the role C(staging), whose README has all options of items.
@@ -47,9 +48,9 @@ options:
     default: []
   user_code:
     description:
-      - Files of the controller, such as reward functions, or directories with at most 200 files. With a slash at its
-        end, the contents of a directory are copied. C(.git), C(__pycache__) and compiled files are excluded. Each file
-        that differs is replaced at once, also while jobs use it.
+      - Files of the controller, such as reward functions, or directories with at most 200 files. Of a path that ends
+        with a slash, the contents of the directory are copied. C(.git), C(__pycache__) and compiled files are excluded.
+        A file that differs is replaced at once, even while jobs use it.
     type: list
     elements: raw
     default: []
@@ -61,14 +62,14 @@ options:
     default: ""
   hf_token:
     description:
-      - The token for private or gated repositories of the hub. It travels on standard input, and is in no file and no
-        message. Without it, no token is used, not even one that is stored on the node.
+      - The token for private or gated repositories of the hub. It travels on standard input, and is never written to a
+        file or a message. Without it, no token is used, not even one that is stored on the node.
     type: str
     default: ""
   repair:
     description:
-      - Restore files that no longer fit the manifest. Without it, they are an error that names them. Files that were
-        added are never changed, and are always an error.
+      - Restore files that no longer match the manifest. Without it, such files are an error that names them. Files that
+        were added to an item are always an error, and are never changed.
     type: bool
     default: false
   verify:
@@ -84,8 +85,7 @@ options:
     default: true
 notes:
   - Runs C(argus stage) in the head's node, from its machine, as the user of the nodes. No module is sent, and the
-    machine needs no Python. What takes longer than a moment goes on there if the connection breaks, and its progress is
-    shown.
+    machine needs no Python. Long staging shows its progress, and continues on the machine if the connection breaks.
   - The controller reads the sources of snapshots. It needs C(pip) for a release and C(git) for a repository. If the
     node does not run, a container of its image writes snapshots.
 """
@@ -147,9 +147,9 @@ staged:
       type: str
     status:
       description:
-        - V(staged) if it is new, V(exists) if it existed and fits its manifest, V(repaired) if files were restored,
-          V(removed) and V(absent) for C(state=absent), V(refused) if findings say why not. In check mode, what it would
-          be.
+        - V(staged) if it is new, V(exists) if it existed and matches its manifest, V(repaired) if files were restored,
+          V(removed) and V(absent) for C(state=absent), V(refused) if findings say why not. In check mode, what the
+          status would be.
       type: str
     changed:
       description: Whether it has changed.

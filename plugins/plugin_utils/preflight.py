@@ -14,9 +14,9 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import ALWAYS, AUTO, NEVER
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
-from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED
+from ansible_collections.argus.verl.plugins.module_utils.cluster.names import RDMA_ALWAYS, RDMA_AUTO, RDMA_NEVER
+from ansible_collections.argus.verl.plugins.module_utils.network.derive import DERIVED_VARIABLES
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import image_findings, missing_images
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judgement,
@@ -27,7 +27,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement imp
     judge,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import derived_environment
-from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import trial_findings, trial_of
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage import trial_findings, trial_result
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory import inventory, nodes, port_inventory
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import Groups, HostVars, Variables
 from ansible_collections.argus.verl.plugins.plugin_utils.presence import presence
@@ -135,7 +135,7 @@ def machine_expectations(
 
     hosts: of the run. variables: the typed variables of all nodes.
     """
-    any_on_host = any(inventory.on_host_network(settings) for settings in variables.values())
+    on_host = any(inventory.on_host_network(settings) for settings in variables.values())
     head = variables[groups[inventory.HEADS][0]]
     base, dashboard = head["cluster_port_base"], head["cluster_dashboard_port"]
     expected = {}
@@ -146,15 +146,19 @@ def machine_expectations(
         is_on_host, env = inventory.on_host_network(settings), settings["ray_node_env"]
         rdma = [worker["ray_node_rdma"] for worker in workers]
         expected[host] = {
-            "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, any_on_host)],
-            # The strongest setting of its workers.
-            "rdma": ALWAYS if ALWAYS in rdma else AUTO if AUTO in rdma and any_on_host else NEVER,
+            "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
+            # The setting of the most demanding of its workers.
+            "rdma": RDMA_ALWAYS
+            if RDMA_ALWAYS in rdma
+            else RDMA_AUTO
+            if RDMA_AUTO in rdma and on_host
+            else RDMA_NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
             "address": inventory.address_of(settings) if is_on_host else "",
             "trains": is_on_host and bool(workers),
             "head_storage": head["cluster_head_storage"] if heads else "",
-            "network_env": {name: str(env[name]) for name in DERIVED if name in env} if is_on_host else {},
+            "network_env": {name: str(env[name]) for name in DERIVED_VARIABLES if name in env} if is_on_host else {},
         }
     return expected
 
@@ -229,7 +233,7 @@ def preflight_result(
     present, absent_machines, about_machines = machine_presence(hosts, hostvars, groups, arguments["least"])
     machines = {inventory.machine_name(host, hostvars[host]): hostvars[host] for host in hosts}
     results = {name: [_result_unless_skipped(facts.get(fact)) for fact in TRIALS] for name, facts in machines.items()}
-    trials = {name: trial_of(*pair) for name, pair in results.items() if any(pair)}
+    trials = {name: trial_result(*pair) for name, pair in results.items() if any(pair)}
     collective = next(filter(None, (_result_unless_skipped(facts.get(ALL_REDUCE)) for facts in machines.values())), {})
     result = judge(
         list(machines),

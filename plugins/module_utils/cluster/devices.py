@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The devices of nodes: RDMA (InfiniBand and RoCE), and AMD's GPUs with the environment of ROCm.
-
-GPUs are read from the kernel driver's own tree, without a tool of ROCm.
-"""
+"""Device files of a machine: who can open them, which nodes get those of RDMA, and what nodes need for AMD GPUs."""
 
 from __future__ import annotations
 
@@ -13,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..network.interfaces import Hca, read_text
+from .names import RDMA_ALWAYS, RDMA_AUTO
 
-# All devices of RDMA lie in it; NCCL opens its uverbs* for data, and rdma_cm to connect.
-INFINIBAND = "/dev/infiniband"
-# Registered memory is locked, far more than the default limit of 64 KiB to 8 MiB.
+# Holds all RDMA devices. NCCL opens uverbs* for data, and rdma_cm to connect.
+INFINIBAND_DIR = "/dev/infiniband"
+# RDMA locks the memory that it registers: far more than the default limit of 64 KiB to 8 MiB.
 UNLIMITED_MEMLOCK = "memlock:-1:-1"
-# What root needs instead of the limit; a user without root gets it from Podman only.
+# With this capability root locks memory without a limit. To a user without root, only Podman can give it.
 LOCK_CAPABILITY = "IPC_LOCK"
-AUTO, ALWAYS, NEVER = "auto", "true", "false"
 
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """A device of a machine, with the permissions of its file."""
+    """A device file with its owner and permissions."""
 
     path: str
     mode: int
@@ -39,19 +36,8 @@ class DeviceFile:
         return cls(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
-def gets_rdma(setting: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:
-    """Whether a node gets the devices of RDMA.
-
-    A port that is down does not change it: a link that fails for a minute must not create the nodes again without RDMA.
-    Heads do not train. In a container network, RoCE has no addresses.
-    """
-    if setting != AUTO:
-        return setting == ALWAYS
-    return worker and host_network and bool(hcas) and bool(files)
-
-
-def openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
-    """Whether a user can read and write the device; the kernel takes the first class that fits, and no other."""
+def is_openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
+    """Whether a user can read and write it. As in the kernel, only the first class that fits counts."""
     if uid == 0:
         return True
     if file.uid == uid:
@@ -60,59 +46,75 @@ def openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
     return file.mode & access == access
 
 
-KFD, DRI = "/dev/kfd", "/dev/dri"
-NODES = "sys/class/kfd/kfd/topology/nodes"
-MIB = 1 << 20
-# The graphics of a desktop processor have less memory of their own, and train nothing.
-MIN_VRAM_MIB = 8192
-# Heaps of memory on the GPU itself, visible to the processor or not (the kernel's kfd_topology.h).
-OWN_HEAPS = (1, 2)
-PROPERTY = re.compile(r"^(\w+) (\d+)$", re.M)
-VISIBLE = "HIP_VISIBLE_DEVICES"
-# Variables that select GPUs, and why a node with ROCm cannot set them.
-REFUSED = {
-    "ROCR_VISIBLE_DEVICES": f"Ray raises without {VISIBLE}, and verl raises with it",
-    "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {VISIBLE}, which Ray sets for each process",
-    VISIBLE: "the plan of the node sets it to its share of the GPUs",
-}
-
-
-def properties(text: str) -> dict[str, int]:
-    """A file of properties in the tree of the driver."""
-    return {name: int(value) for name, value in PROPERTY.findall(text)}
-
-
-def read_gpus(root: Path) -> list[str]:
-    """The devices of AMD's GPUs in the order in which HIP counts them; none without the driver."""
-    gpus: list[str] = []
-    for node in sorted((root / NODES).glob("[0-9]*"), key=lambda path: int(path.name)):
-        node_properties = properties(read_text(node / "properties"))
-        if not node_properties.get("simd_count"):
-            continue  # a processor
-        banks = [properties(read_text(bank)) for bank in node.glob("mem_banks/*/properties")]
-        memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in OWN_HEAPS) // MIB
-        if memory >= MIN_VRAM_MIB:
-            gpus.append(f"{DRI}/renderD{node_properties.get('drm_render_minor', 0)}")
-    return gpus
-
-
-def read_devices(root: Path, gpus: Iterable[str]) -> list[DeviceFile]:
-    """The devices that a program needs for these GPUs, as far as they exist."""
-    paths = [KFD, *gpus]
-    return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
-
-
 def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
-    """The groups that may open the devices, usually video and render.
-
-    As numbers: those of the machine count, and an image has others of these names.
-    """
+    """Return the groups that may open the devices, usually video and render: numbers, as an image has others."""
     return tuple(str(gid) for gid in sorted({file.gid for file in files if file.gid and file.mode & 0o060 == 0o060}))
 
 
+def read_rdma_devices(root: Path) -> list[DeviceFile]:
+    """Return the devices that NCCL opens for data: one for each HCA whose driver is complete."""
+    files = sorted((root / INFINIBAND_DIR.lstrip("/")).glob("uverbs*"))
+    return [DeviceFile.of(root, f"{INFINIBAND_DIR}/{file.name}") for file in files]
+
+
+def gets_rdma(setting: str, worker: bool, host_network: bool, hcas: Sequence[Hca], files: Sequence[DeviceFile]) -> bool:
+    """Whether a node gets the RDMA devices of its machine.
+
+    With RDMA_AUTO, heads do not, as they do not train, and RoCE has no addresses in a container network.
+    hcas: in any state. A link that fails for a minute must not cause containers to be recreated.
+    """
+    if setting != RDMA_AUTO:
+        return setting == RDMA_ALWAYS
+    return worker and host_network and bool(hcas) and bool(files)
+
+
+# AMD GPUs are read from sysfs, so rocm-smi is not needed.
+KFD, DRI_DIR = "/dev/kfd", "/dev/dri"
+# One directory for each processor and each GPU.
+KFD_TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
+MIB = 1 << 20
+# A GPU in a desktop processor has less memory of its own, and is not for training.
+MIN_VRAM_MIB = 8192
+# Types of memory on the GPU itself, visible to the processor or not (the kernel's kfd_topology.h).
+VRAM_HEAP_TYPES = (1, 2)
+PROPERTY_LINE = re.compile(r"^(\w+) (\d+)$", re.M)
+HIP_VISIBLE_DEVICES = "HIP_VISIBLE_DEVICES"
+# Variables that select GPUs, and why a node with ROCm cannot set them.
+REFUSED_VARIABLES = {
+    "ROCR_VISIBLE_DEVICES": f"Ray raises without {HIP_VISIBLE_DEVICES}, and verl raises with it",
+    "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {HIP_VISIBLE_DEVICES}, which Ray sets for each process",
+    HIP_VISIBLE_DEVICES: "the plan of the node sets it to its share of the GPUs",
+}
+
+
+def parse_properties(text: str) -> dict[str, int]:
+    """Parse a file "properties" below KFD_TOPOLOGY."""
+    return {name: int(value) for name, value in PROPERTY_LINE.findall(text)}
+
+
+def read_render_devices(root: Path) -> list[str]:
+    """Return the device of each AMD GPU, /dev/dri/renderD<n>, in the order in which HIP counts the GPUs."""
+    render_devices: list[str] = []
+    for directory in sorted((root / KFD_TOPOLOGY).glob("[0-9]*"), key=lambda path: int(path.name)):
+        properties = parse_properties(read_text(directory / "properties"))
+        if not properties.get("simd_count"):
+            continue  # a processor
+        banks = [parse_properties(read_text(bank)) for bank in directory.glob("mem_banks/*/properties")]
+        memory = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in VRAM_HEAP_TYPES) // MIB
+        if memory >= MIN_VRAM_MIB:
+            render_devices.append(f"{DRI_DIR}/renderD{properties.get('drm_render_minor', 0)}")
+    return render_devices
+
+
+def read_device_files(root: Path, render_devices: Iterable[str]) -> list[DeviceFile]:
+    """Return those device files that exist of the ones that a program needs for these GPUs."""
+    paths = [KFD, *render_devices]
+    return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
+
+
 def environment_problem(variables: Mapping[str, object]) -> str:
-    """Why an environment cannot be that of a node with ROCm, or ""."""
-    for name, why in REFUSED.items():
+    """Return why a node with ROCm cannot have these variables, or ""."""
+    for name, why in REFUSED_VARIABLES.items():
         if name in variables:
             return f"{name} cannot be set with rocm: {why}; remove it from ray_node_env"
     return ""

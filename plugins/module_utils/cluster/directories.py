@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The directories of the shared root. Jobs can write there, so root creates nothing that they can move.
+"""Creates the directories of the shared root.
 
-Runs on machines with Python 3.9 and newer.
+Jobs can write to the shared root, and may replace a directory by a link at any moment. So root creates directories only
+where jobs cannot write, and everything else is done as the nodes' user.
 """
 
 from __future__ import annotations
@@ -34,17 +35,16 @@ class BlockedError(Exception):
 
 
 def with_parents(names: tuple[str, ...]) -> list[Path]:
-    """Each directory after those above it."""
+    """Return the directories, each after its parents."""
     paths = (Path(name) for name in names)
     return list(dict.fromkeys(above for path in paths for above in (*list(reversed(path.parents))[1:], path)))
 
 
 def create_directories(shared_root: Path, user: User, check: bool) -> dict[str, Any]:
-    """Create what is missing, and return the changes as ``created``; with ``failed`` and ``msg`` if it is not possible.
+    """Create DIRECTORIES as far as they are missing, and return the new paths as ``created``.
 
-    Root creates only what is missing directly below a shared root that belongs to root, where no other user can
-    interfere.
-    Everything else is done as the nodes' user, who cannot do more than a job.
+    If that is not possible, the result also has ``failed`` and ``msg``. Root creates only what is missing directly
+    below a shared root that only root can write to. The nodes' user, who cannot do more than a job, does the rest.
     """
     top = _create_as_root(shared_root, user, check)
 
@@ -72,7 +72,7 @@ def _create_as_root(shared_root: Path, user: User, check: bool) -> list[Path]:
         return []
     missing = [path for path in with_parents(DIRECTORIES) if len(path.parts) == 1 and not _exists(shared_root / path)]
     for path in () if check else missing:
-        # A run for another cluster on this shared root may be faster.
+        # A run for another cluster on this shared root may create it first.
         with suppress(FileExistsError):
             (shared_root / path).mkdir()
             os.chown(shared_root / path, *user, follow_symlinks=False)
@@ -80,7 +80,7 @@ def _create_as_root(shared_root: Path, user: User, check: bool) -> list[Path]:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something is there, a link included."""
+    """Whether the path exists, as a link too."""
     try:
         path.lstat()
     except FileNotFoundError:
@@ -89,6 +89,7 @@ def _exists(path: Path) -> bool:
 
 
 def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> None:
+    """Create a directory below the shared root, and append it to `created`. Raises BlockedError."""
     try:
         if check and (path in created or path.parent in created):
             created += [] if path in created else [path]
@@ -99,7 +100,7 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
             created.append(path)
             if check:
                 return
-            # Another run of cluster_up may be faster.
+            # Another run of cluster_up may create it first.
             path.mkdir(exist_ok=True)
         if path.is_symlink() or not path.is_dir():
             kind = "a link" if path.is_symlink() else "not a directory"
@@ -119,21 +120,21 @@ def _create(shared_root: Path, path: Path, created: list[Path], check: bool) -> 
 
 
 def _can_write(path: Path) -> bool:
-    # The kernel is asked, and on NFS the server: modes do not show access lists and squashed users.
+    # Modes do not show access lists and squashed users. The kernel knows them, on NFS from the server.
     return os.access(path, os.W_OK | os.X_OK)
 
 
 def _require_one_user(shared_root: Path) -> None:
-    """Refuse a shared root on which another user's cluster works, where that user could write as well as this one."""
+    """Raise BlockedError for a shared root of another user's cluster in which both users could write."""
     for path in (Path(), Path(JOBS_DIR)):
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             owner = path.lstat().st_uid
-            if owner not in (0, os.geteuid()) and _can_write(path) and _owner_of_new(path) != owner:
+            if owner not in (0, os.geteuid()) and _can_write(path) and _owner_of_new_file(path) != owner:
                 raise BlockedError(_conflict(shared_root, path, "jobs of one user could replace files of the other"))
 
 
-def _owner_of_new(directory: Path) -> int:
-    """The owner of a new file: a server of NFS may give all files to one user (all_squash)."""
+def _owner_of_new_file(directory: Path) -> int:
+    """Return the owner of a new file. An NFS server may give all files to one user (all_squash)."""
     path = directory / f".owner-{os.urandom(8).hex()}"
     path.touch(exist_ok=False)
     try:
@@ -143,6 +144,7 @@ def _owner_of_new(directory: Path) -> int:
 
 
 def _conflict(shared_root: Path, directory: Path, why: str) -> str:
+    """Return the message about a directory of another user, with what to do."""
     status = directory.lstat()
     user, owner = f"{os.geteuid()}:{os.getegid()}", f"{status.st_uid}:{status.st_gid}"
     # Nodes of root would make every job root.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The container engine, as docker and podman print it, and how programs run that may hang for ever."""
+"""Runs programs, and parses what a container engine, docker or podman, prints of itself, its containers and images."""
 
 from __future__ import annotations
 
@@ -9,252 +9,37 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-CLUSTER_LABEL = "argus.verl.cluster"
-NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
-# What a container was started with: a hash of its arguments, the settings by name, and the variables of NCCL and gloo
-# that were derived then, as JSON.
-SPECIFICATION_LABEL = "argus.verl.specification"
-SETTINGS_LABEL = "argus.verl.settings"
-DERIVED_LABEL = "argus.verl.derived"
-# The hash of what an image was built from, as images/cpu/build.py also sets it.
-INPUTS_LABEL = "argus.verl.inputs"
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
-# The engines by their commands; NO_ENGINE stands for a machine without one.
-DOCKER = "docker"
-PODMAN = "podman"
-NO_ENGINE = "none"
-# Podman starts these again, and the unit does so after a boot. Docker's unless-stopped would not be.
-RESTART, RESTART_UNIT = "always", "podman-restart.service"
-_ABSENT = re.compile(r"no such (container|object|image)|image not known", re.I)
-
-
-class EngineStatus(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
-    """Whether the engine can be used; NONE when the machine has none to be used."""
-
-    OK = "ok"
-    MISSING = "missing"
-    DENIED = "denied"
-    NO_ANSWER = "no_answer"
-    FAILED = "failed"
-    NONE = "none"
-
-
-RUNNING = "running"
-# The states in which a container holds its ports.
-UP = (RUNNING, "restarting", "paused")
-
-
-@dataclass(frozen=True)
-class Engine:
-    """The container engine of a machine.
-
-    error: why it cannot be used, None with status OK.
-    nvidia: whether it can give GPUs to containers.
-    rootless: whether it runs as a user without root. limits_pids: whether it can limit the processes of a container.
-    lingers, boots: whether containers outlive the user's connection, and start again after a boot.
-    tun: whether it may open /dev/net/tun, by which containers without root have networks.
-    """
-
-    name: str
-    status: EngineStatus
-    version: str | None = None
-    error: str | None = None
-    root_dir: str | None = None
-    nvidia: bool = False
-    rootless: bool = False
-    limits_pids: bool = True
-    lingers: bool = True
-    boots: bool = True
-    tun: bool = True
-
-
-class EngineError(Exception):
-    """A call to the engine failed, for a reason other than that the requested object does not exist."""
-
-
-def error_message(out: str, err: str) -> str:
-    """The message of a failed command, on one line; some commands print it on stdout."""
-    return " ".join((err.strip() or out.strip()).split())
-
-
-def _engine_failure(command: str, code: int, text: str) -> Engine:
-    text = text or "no message"
-    lower = text.lower()
-    if code == NOT_INSTALLED:
-        status, error = EngineStatus.MISSING, f'"{command}" is not installed: it is not on PATH'
-    elif "permission denied" in lower:
-        status, error = EngineStatus.DENIED, f'this user may not use "{command}": {text}'
-    elif code == TIMED_OUT or "cannot connect" in lower or "daemon running" in lower:
-        status, error = EngineStatus.NO_ANSWER, f'the daemon of "{command}" does not answer: {text}'
-    else:
-        status, error = EngineStatus.FAILED, f'"{command} info" failed with exit code {code}: {text}'
-    return Engine(name=Path(command).name, status=status, error=error)
-
-
-def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engine, list[str]]:
-    """The engine and its directories of CDI, from ``info --format '{{json .}}'`` of docker or podman."""
-    try:
-        info = json.loads(out)
-    except ValueError:
-        return _engine_failure(command, code, error_message(out, err)), []
-    # Docker 20.10 exits with 0 when its daemon does not answer, and reports it in the JSON; later ones print JSON and
-    # fail.
-    server_errors = " ".join(info.get("ServerErrors") or [])
-    if code or server_errors:
-        return _engine_failure(command, code, server_errors or error_message("", err)), []
-    if "host" in info and "store" in info:
-        # Also printed by the shim "docker" of the package podman-docker.
-        return _podman(info), ["/etc/cdi", "/var/run/cdi"]
-    devices = [str(device.get("ID")) for device in info.get("DiscoveredDevices") or []]
-    nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
-    version, root_dir = info["ServerVersion"], info["DockerRootDir"]
-    # CDISpecDirs is null unless CDI is enabled in the daemon.
-    return Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia), list(
-        info.get("CDISpecDirs") or []
-    )
-
-
-def _podman(info: Mapping[str, Any]) -> Engine:
-    host = info["host"]
-    rootless = bool((host.get("security") or {}).get("rootless"))
-    # Without root: none with version 1 of cgroups, and with version 2 those that systemd delegates to the user.
-    limited = not rootless or (host.get("cgroupVersion") == "v2" and "pids" in host.get("cgroupControllers", ["pids"]))
-    return Engine(
-        PODMAN,
-        EngineStatus.OK,
-        str(info["version"]["Version"]),
-        root_dir=info["store"]["graphRoot"],
-        rootless=rootless,
-        limits_pids=limited,
-    )
-
-
-@dataclass(frozen=True)
-class Container:
-    """A container, as the engine reports it.
-
-    started_at: None for a container that never ran.
-    host_ports: the ports that it publishes on the machine.
-    """
-
-    id: str
-    state: str
-    started_at: str | None
-    image_id: str
-    labels: Mapping[str, str]
-    host_ports: Sequence[int]
-    host_network: bool
-
-    @property
-    def cluster(self) -> str | None:
-        return self.labels.get(CLUSTER_LABEL)
-
-    @property
-    def specification(self) -> str:
-        return self.labels.get(SPECIFICATION_LABEL, "")
-
-    @property
-    def settings(self) -> str:
-        return self.labels.get(SETTINGS_LABEL, "")
-
-    @property
-    def derived(self) -> str:
-        return self.labels.get(DERIVED_LABEL, "")
-
-
-@dataclass(frozen=True)
-class Image:
-    id: str
-    labels: Mapping[str, str]
-
-
-def _digest(identifier: str) -> str:
-    """Docker writes "sha256:" before the id of an image, podman does not."""
-    return f"sha256:{identifier}" if re.fullmatch(r"[0-9a-f]{64}", identifier) else identifier
-
-
-def parse_containers(text: str) -> dict[str, Container]:
-    """Parse the JSON of ``container inspect``; the keys are names."""
-    containers = {}
-    for item in json.loads(text or "[]"):
-        host: dict[str, Any] = item.get("HostConfig") or {}
-        bindings = [binding for port in (host.get("PortBindings") or {}).values() for binding in port or []]
-        started = str(item["State"].get("StartedAt") or "")
-        containers[item["Name"].lstrip("/")] = Container(
-            id=item["Id"],
-            state=item["State"]["Status"],
-            started_at=None if started.startswith("0001-") or not started else started,
-            image_id=_digest(item["Image"]),
-            labels=dict(item["Config"].get("Labels") or {}),
-            host_ports=sorted({int(binding["HostPort"]) for binding in bindings if binding.get("HostPort")}),
-            host_network=host.get("NetworkMode") == "host",
-        )
-    return containers
-
-
-def parse_image(text: str) -> Image | None:
-    for item in json.loads(text or "[]"):
-        return Image(_digest(item["Id"]), dict((item.get("Config") or {}).get("Labels") or {}))
-    return None
-
-
-def only_absence(err: str) -> bool:
-    """Whether the errors on stderr report nothing but objects that do not exist."""
-    # Warnings, of the client's own configuration for example, are on stderr as well.
-    problems = [line for line in err.splitlines() if line.lower().startswith("error")]
-    return bool(problems) and all(map(_ABSENT.search, problems))
-
-
-def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
-    """Add what systemd does with the containers of Podman, which has no daemon that could start them.
-
-    root: the directory that holds /run, /etc and /var. user, home: of Ansible's user on the machine.
-    """
-    if not (root / "run/systemd/system").is_dir():
-        # No session ends them, and what starts them after a boot is unknown.
-        return engine
-    wants = [root / "etc/systemd/system"]
-    if engine.rootless:
-        wants = [root / home.lstrip("/") / ".config/systemd/user", root / "etc/systemd/user"]
-    # The link is not followed: the unit itself is elsewhere.
-    boots = any((directory / "default.target.wants" / RESTART_UNIT).is_symlink() for directory in wants)
-    lingers = not engine.rootless or (root / "var/lib/systemd/linger" / user).exists()
-    return replace(engine, boots=boots and lingers, lingers=lingers)
-
-
-def with_tun(engine: Engine, root: Path) -> Engine:
-    """Add whether the networks of containers without root can be made; root makes its own without this device.
-
-    root: the directory that holds /dev.
-    """
-    return replace(engine, tun=not engine.rootless or os.access(root / "dev/net/tun", os.R_OK | os.W_OK))
-
-
-# Runs programs that may hang for ever.
-
-# The PATH of a session over SSH often lacks these, where distributions put ibdev2netdev.
-SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
-# How long a killed program has to give back its output; one that hangs in the kernel never does.
+# Distributions put ibdev2netdev there, and the PATH of a session over SSH often lacks these directories.
+SBIN_DIRS = "/usr/local/sbin:/usr/sbin:/sbin"
+# How long to wait for the end of a killed program. One that hangs in the kernel never ends.
 KILLED_SECONDS = 0.5
+# Without persistence mode, nvidia-smi initialises every GPU first, which takes seconds on a machine with eight.
+COMMAND_SECONDS = 30.0
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
 
 
 def program_environment() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN}", "LC_ALL": "C"}
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', os.defpath)}:{SBIN_DIRS}", "LC_ALL": "C"}
+
+
+def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
+    return run_program(argv, COMMAND_SECONDS)
 
 
 def run_program(argv: Sequence[str], seconds: float) -> tuple[int, str, str]:
-    """Return exit code, stdout and stderr; the code is 127 when the program does not exist, 124 after a timeout.
+    """Return exit code, stdout and stderr of a program that may hang, as nvidia-smi does with a broken driver.
 
-    A program in state D cannot be killed. Its end is not waited for.
+    NOT_INSTALLED and TIMED_OUT are codes as well. A program in state D cannot be killed, so nobody waits for its end.
     """
     try:
         program = subprocess.Popen(
@@ -292,3 +77,217 @@ def _kill(program: subprocess.Popen[str]) -> None:
     for pipe in (program.stdout, program.stderr):
         if pipe:
             pipe.close()
+
+
+CLUSTER_LABEL = "argus.verl.cluster"
+NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
+# Labels of what a container was started with: a hash of its arguments; the settings by name, and the variables of NCCL
+# and gloo that were derived then, both as JSON.
+SPECIFICATION_LABEL = "argus.verl.specification"
+SETTINGS_LABEL = "argus.verl.settings"
+DERIVED_LABEL = "argus.verl.derived"
+# The label of an image with a hash of what it was built from. images/cpu/build.py sets the same label.
+INPUTS_LABEL = "argus.verl.inputs"
+# The engines by their commands; NO_ENGINE stands for a machine without one.
+DOCKER = "docker"
+PODMAN = "podman"
+NO_ENGINE = "none"
+# The restart policy with which Podman restarts containers, after a boot by this systemd unit. The unit ignores
+# containers with the policy unless-stopped.
+RESTART, RESTART_UNIT = "always", "podman-restart.service"
+ABSENT_MESSAGE = re.compile(r"no such (container|object|image)|image not known", re.I)
+
+
+class EngineStatus(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+    """Whether the engine can be used; NONE if nodes of the machine run without containers."""
+
+    OK = "ok"
+    MISSING = "missing"
+    DENIED = "denied"
+    NO_ANSWER = "no_answer"
+    FAILED = "failed"
+    NONE = "none"
+
+
+RUNNING = "running"
+# The states in which a container holds its ports.
+UP = (RUNNING, "restarting", "paused")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The container engine of a machine. Without status OK, only `error` is known besides the name."""
+
+    # DOCKER, PODMAN or NO_ENGINE.
+    name: str
+    status: EngineStatus
+    version: str | None = None
+    # Why it cannot be used; None with status OK.
+    error: str | None = None
+    # Where it keeps images and containers.
+    root_dir: str | None = None
+    # Whether it can give NVIDIA GPUs to containers.
+    nvidia: bool = False
+    rootless: bool = False
+    # Whether it can limit the number of processes of a container.
+    limits_pids: bool = True
+    # Whether containers outlive the user's connection, and start again after a boot.
+    lingers: bool = True
+    boots: bool = True
+    # Whether it may open /dev/net/tun, which container networks need without root.
+    tun: bool = True
+
+
+class EngineError(Exception):
+    """A call to the engine failed, for a reason other than that the requested object does not exist."""
+
+
+def error_message(out: str, err: str) -> str:
+    """The message of a failed command, on one line; some commands print it on stdout."""
+    return " ".join((err.strip() or out.strip()).split())
+
+
+def _failed_engine(command: str, code: int, text: str) -> Engine:
+    text = text or "no message"
+    lower = text.lower()
+    if code == NOT_INSTALLED:
+        status, error = EngineStatus.MISSING, f'"{command}" is not installed: it is not on PATH'
+    elif "permission denied" in lower:
+        status, error = EngineStatus.DENIED, f'this user may not use "{command}": {text}'
+    elif code == TIMED_OUT or "cannot connect" in lower or "daemon running" in lower:
+        status, error = EngineStatus.NO_ANSWER, f'the daemon of "{command}" does not answer: {text}'
+    else:
+        status, error = EngineStatus.FAILED, f'"{command} info" failed with exit code {code}: {text}'
+    return Engine(name=Path(command).name, status=status, error=error)
+
+
+def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engine, list[str]]:
+    """Parse ``info --format '{{json .}}'`` of docker or podman: the engine, and the directories of its CDI files."""
+    try:
+        info = json.loads(out)
+    except ValueError:
+        return _failed_engine(command, code, error_message(out, err)), []
+    # If its daemon does not answer, Docker reports that in the JSON. Docker 20.10 then exits with 0, later ones fail.
+    server_errors = " ".join(info.get("ServerErrors") or [])
+    if code or server_errors:
+        return _failed_engine(command, code, server_errors or error_message("", err)), []
+    if "host" in info and "store" in info:
+        # Also printed by the shim "docker" of the package podman-docker.
+        return _podman_engine(info), ["/etc/cdi", "/var/run/cdi"]
+    devices = [str(device.get("ID")) for device in info.get("DiscoveredDevices") or []]
+    nvidia = "nvidia" in (info.get("Runtimes") or {}) or any(name.startswith("nvidia.com/gpu") for name in devices)
+    version, root_dir = info["ServerVersion"], info["DockerRootDir"]
+    # CDISpecDirs is null unless CDI is enabled in the daemon.
+    cdi = list(info.get("CDISpecDirs") or [])
+    return Engine(DOCKER, EngineStatus.OK, version, root_dir=root_dir, nvidia=nvidia), cdi
+
+
+def _podman_engine(info: Mapping[str, Any]) -> Engine:
+    host = info["host"]
+    rootless = bool((host.get("security") or {}).get("rootless"))
+    # Without root, limits need version 2 of cgroups, and the controller "pids", which systemd delegates to the user.
+    limits_pids = not rootless or (
+        host.get("cgroupVersion") == "v2" and "pids" in host.get("cgroupControllers", ["pids"])
+    )
+    return Engine(
+        PODMAN,
+        EngineStatus.OK,
+        str(info["version"]["Version"]),
+        root_dir=info["store"]["graphRoot"],
+        rootless=rootless,
+        limits_pids=limits_pids,
+    )
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container, as the engine reports it."""
+
+    id: str
+    # Such as RUNNING, "exited" or "created".
+    state: str
+    # In the format of ISO 8601; None for a container that never ran.
+    started_at: str | None
+    image_id: str
+    labels: Mapping[str, str]
+    host_ports: Sequence[int]
+    host_network: bool
+
+    @property
+    def cluster(self) -> str | None:
+        return self.labels.get(CLUSTER_LABEL)
+
+    @property
+    def specification(self) -> str:
+        return self.labels.get(SPECIFICATION_LABEL, "")
+
+    @property
+    def settings(self) -> str:
+        return self.labels.get(SETTINGS_LABEL, "")
+
+    @property
+    def derived(self) -> str:
+        return self.labels.get(DERIVED_LABEL, "")
+
+
+@dataclass(frozen=True)
+class Image:
+    id: str
+    labels: Mapping[str, str]
+
+
+def _with_digest_prefix(identifier: str) -> str:
+    """Docker writes "sha256:" before the id of an image, podman does not."""
+    return f"sha256:{identifier}" if re.fullmatch(r"[0-9a-f]{64}", identifier) else identifier
+
+
+def parse_containers(text: str) -> dict[str, Container]:
+    """Parse the JSON of ``container inspect``; the keys are names."""
+    containers = {}
+    for item in json.loads(text or "[]"):
+        host: dict[str, Any] = item.get("HostConfig") or {}
+        bindings = [binding for port in (host.get("PortBindings") or {}).values() for binding in port or []]
+        started = str(item["State"].get("StartedAt") or "")
+        containers[item["Name"].lstrip("/")] = Container(
+            id=item["Id"],
+            state=item["State"]["Status"],
+            started_at=None if started.startswith("0001-") or not started else started,
+            image_id=_with_digest_prefix(item["Image"]),
+            labels=dict(item["Config"].get("Labels") or {}),
+            host_ports=sorted({int(binding["HostPort"]) for binding in bindings if binding.get("HostPort")}),
+            host_network=host.get("NetworkMode") == "host",
+        )
+    return containers
+
+
+def parse_image(text: str) -> Image | None:
+    """Parse the JSON of ``image inspect``; None if there is no such image."""
+    for item in json.loads(text or "[]"):
+        return Image(_with_digest_prefix(item["Id"]), dict((item.get("Config") or {}).get("Labels") or {}))
+    return None
+
+
+def reports_only_absence(err: str) -> bool:
+    """Whether all errors on stderr say that a container or image does not exist."""
+    # The client prints warnings on stderr as well, such as those about its own configuration.
+    errors = [line for line in err.splitlines() if line.lower().startswith("error")]
+    return bool(errors) and all(map(ABSENT_MESSAGE.search, errors))
+
+
+def with_systemd(engine: Engine, root: Path, user: str, home: str) -> Engine:
+    """Return the engine with `lingers` and `boots`: Podman has no daemon, so systemd ends and starts its containers."""
+    if not (root / "run/systemd/system").is_dir():
+        # Without systemd, the end of a session does not end them, and what starts them after a boot is unknown.
+        return engine
+    unit_dirs = [root / "etc/systemd/system"]
+    if engine.rootless:
+        unit_dirs = [root / home.lstrip("/") / ".config/systemd/user", root / "etc/systemd/user"]
+    # Enabling the unit creates this link.
+    boots = any((directory / "default.target.wants" / RESTART_UNIT).is_symlink() for directory in unit_dirs)
+    lingers = not engine.rootless or (root / "var/lib/systemd/linger" / user).exists()
+    return replace(engine, boots=boots and lingers, lingers=lingers)
+
+
+def with_tun(engine: Engine, root: Path) -> Engine:
+    """Return the engine with `tun`: without root, container networks need /dev/net/tun."""
+    return replace(engine, tun=not engine.rootless or os.access(root / "dev/net/tun", os.R_OK | os.W_OK))

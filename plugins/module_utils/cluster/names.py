@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Names and paths that become directories, labels and arguments of commands on machines.
+"""Checks of variables whose values become directories, labels and arguments of commands on machines.
 
 The inventory is checked before any host is touched. The modules check again: a play with --limit skips the first check.
 """
@@ -11,21 +11,22 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from .devices import ALWAYS, AUTO, NEVER
 from .engine import DOCKER, PODMAN
 from .ports import HIGHEST_BASE, NODE_PORTS
 
+# The values of ray_node_rdma.
+RDMA_AUTO, RDMA_ALWAYS, RDMA_NEVER = "auto", "true", "false"
 # Returns the remedy for a wrong value, or "".
 Check = Callable[[Any], str]
 
 
 def text_check(pattern: str, remedy: str) -> Check:
-    """A check for text of a form."""
+    """Return a check that a value is text and matches the pattern as a whole."""
     return lambda value: "" if isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII) else remedy
 
 
 def list_check(pattern: str, remedy: str) -> Check:
-    """A check for a list of such texts, or for text with commas, which is what -e passes."""
+    """Return a check that each item matches the pattern. The value is a list, or text with commas, as -e passes it."""
 
     def check(values: Any) -> str:
         listed = values.split(",") if isinstance(values, str) else values
@@ -36,7 +37,7 @@ def list_check(pattern: str, remedy: str) -> Check:
 
 
 def number_check(first: int, last: int, remedy: str) -> Check:
-    """A check for a whole number, also as text."""
+    """Return a check for a whole number, which may be text, from first to last."""
 
     def check(value: Any) -> str:
         is_number = not isinstance(value, bool) and re.fullmatch("[0-9]{1,9}", str(value), re.ASCII)
@@ -52,7 +53,6 @@ def directory_check(path: Any) -> str:
     return ""
 
 
-# By variable. The values become directories and labels, mount options, and arguments of commands.
 CHECKS: dict[str, Check] = {
     "cluster_engine": text_check(f"{DOCKER}|{PODMAN}", f"set {DOCKER} or {PODMAN}"),
     "cluster_name": text_check(
@@ -83,7 +83,9 @@ CHECKS: dict[str, Check] = {
         ),
     ),
     "ray_node_rdma": lambda value: (
-        "" if str(value).lower() in (AUTO, ALWAYS, NEVER) else f"set {AUTO}, {ALWAYS} or {NEVER}"
+        ""
+        if str(value).lower() in (RDMA_AUTO, RDMA_ALWAYS, RDMA_NEVER)
+        else f"set {RDMA_AUTO}, {RDMA_ALWAYS} or {RDMA_NEVER}"
     ),
     "ray_node_groups": list_check(
         "[0-9]{1,10}|[a-z_][a-z0-9_-]{0,31}",
@@ -96,7 +98,7 @@ CHECKS: dict[str, Check] = {
 
 
 def problems(**values: Any) -> Iterator[str]:
-    """The problems of values, by the name of their variable, as one sentence each."""
+    """Yield a sentence for each wrong value. values: by the names of their variables."""
     for name, value in values.items():
         if remedy := CHECKS[name](value):
             yield f"{name} is {value!r}: {remedy}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ports: what a node listens on, planned from one number for the whole cluster.
+"""The ports on which nodes listen, planned from one number for the whole cluster.
 
-Every node has a set of `NODE_PORTS` ports. Set 0 is the head's; the workers of a machine have set 1 and the following.
-So a head and workers share a machine and its address, and moving the head changes no worker.
+Every node has a set of `NODE_PORTS` ports. The head has set 0; the workers of a machine have set 1, 2 and so on. So a
+head and workers can share a machine and its address, and moving the head changes no worker.
 """
 
 from __future__ import annotations
@@ -13,39 +13,33 @@ from dataclasses import dataclass
 # Below the ports that the kernel gives to outgoing connections (from 32768 on), below those of Kubernetes' services
 # (from 30000 on), and away from exporters of metrics (9100, 9400), Kubernetes (10250) and torch's default (29500).
 PORT_BASE = 20000
-# The number of ports of each node.
+# The size of the set of ports of each node.
 NODE_PORTS = 1000
-# The highest base with which a head and one worker have their ports.
+# The highest first port with which the sets of a head and one worker end below 65536.
 HIGHEST_BASE = 65536 - 2 * NODE_PORTS
-# The port of the dashboard that everybody knows; Ray's default.
+# Ray's default for the dashboard. It is the dashboard's port unless cluster_port_base was changed.
 DASHBOARD_PORT = 8265
 DASHBOARD_OFFSET = 4
 AGENT_OFFSET = 13
-# Ports that only a head opens: on a worker, `ray start` fails if these defaults are among the ports of its plan.
-HEADS_DEFAULTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port": 10001}
-# The ports of worker processes and drivers: Ray starts a process for each CPU of the node, and one for each actor. The
-# largest machines have 768 hardware threads.
+# Ray's defaults for ports that only a head opens. On a worker, `ray start` fails if one of them is in the worker's set.
+HEAD_DEFAULT_PORTS = {"--dashboard-port": DASHBOARD_PORT, "--ray-client-server-port": 10001}
+# From here on, a set has the ports of worker processes and drivers: Ray starts a process for each CPU of the node, and
+# one for each actor. The largest machines have 768 hardware threads.
 WORKERS_OFFSET = 20
-
-
-# The use of the dashboard's port, which is no part of the plan of a node.
+# What the port of the dashboard is for. It is not part of any node's set.
 DASHBOARD_USE = "the dashboard and the Jobs API"
 
 
 @dataclass(frozen=True)
 class PortUse:
-    """A port of a node's set.
+    """What a port of a node's set is for."""
 
-    name: what listens, in the words of Ray's documentation.
-    offset: its place in the set.
-    clients: who connects to it, for the documentation.
-    option: the option of `ray start` that sets it; empty if an environment variable does.
-    variable: that environment variable.
-    """
-
+    # What listens, in the words of Ray's documentation.
     name: str
     offset: int
+    # Who connects, for the documentation.
     clients: str
+    # The option of `ray start` that sets the port, or the environment variable; both empty if Ray does not open it.
     option: str = ""
     variable: str = ""
 
@@ -56,7 +50,7 @@ HEAD_USES = (
     PortUse("metrics of the dashboard", 2, "Prometheus", variable="DASHBOARD_METRIC_PORT"),
     # Ray has no way to disable it.
     PortUse("Ray Client", 3, "Ray Client, which the collection does not use", "--ray-client-server-port"),
-    # The steward counts from the port of the dashboard's.
+    # The steward opens it, at DASHBOARD_METRIC_PORT plus 3.
     PortUse("metrics and pages of jobs", 5, "Prometheus, browsers"),
 )
 NODE_USES = (
@@ -71,7 +65,7 @@ NODE_USES = (
 
 @dataclass(frozen=True)
 class PortRange:
-    """Ports that a node listens on: one, or those of its worker processes."""
+    """Ports on which a node listens: a single one, or those of its worker processes."""
 
     node: str
     use: str
@@ -81,13 +75,11 @@ class PortRange:
 
 @dataclass(frozen=True)
 class PortPlan:
-    """The ports of one node.
+    """The ports of one node."""
 
-    base: the first port of the cluster, that of the head's GCS.
-    number: of the node's set of ports; 0 for the head, 1 and on for the workers that share the network of one machine.
-    """
-
+    # The first port of the cluster, cluster_port_base, on which the head's GCS listens.
     base: int
+    # The number of the node's set: 0 for the head, from 1 on for the workers that share the network of one machine.
     number: int
 
     @property
@@ -104,7 +96,7 @@ class PortPlan:
 
     @property
     def agent(self) -> int:
-        """The port of the HTTP API of its dashboard agent."""
+        """The port of the HTTP API of the node's dashboard agent."""
         return self.first + AGENT_OFFSET
 
     @property
@@ -115,11 +107,10 @@ class PortPlan:
         single = [f"{use.option}={self.first + use.offset}" for use in self.uses if use.option]
         if not self.head:
             span = range(self.first, self.last + 1)
-            single += [f"{option}={self.base}" for option, port in HEADS_DEFAULTS.items() if port in span]
+            single += [f"{option}={self.base}" for option, port in HEAD_DEFAULT_PORTS.items() if port in span]
         return [*single, f"--min-worker-port={self.first + WORKERS_OFFSET}", f"--max-worker-port={self.last}"]
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that set the ports for which `ray start` has no option."""
         return {use.variable: str(self.first + use.offset) for use in self.uses if use.variable}
 
     def ranges(self, node: str) -> list[PortRange]:
@@ -128,7 +119,7 @@ class PortPlan:
 
 
 def node_number(node: str, head: bool, host_network: bool, siblings: Sequence[str]) -> int:
-    """Return the number of a node's set of ports; in a container network, each node has an address of its own.
+    """Return the number of a node's set of ports. In a container network, each worker has set 1 and its own address.
 
     siblings: the workers of its machine, in the order of the inventory.
     """
@@ -138,5 +129,5 @@ def node_number(node: str, head: bool, host_network: bool, siblings: Sequence[st
 
 
 def dashboard_port(base: int) -> int:
-    """The port of the dashboard for those who do not set it: the well-known one, unless the base was changed."""
+    """Return the default of cluster_dashboard_port: Ray's, unless cluster_port_base was changed."""
     return DASHBOARD_PORT if base == PORT_BASE else base + DASHBOARD_OFFSET

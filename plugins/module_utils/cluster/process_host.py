@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The host of a node that is a process: what the plan of the node needs to know of it.
-
-Runs on machines with Python 3.9 and newer.
-"""
+"""Inspects the host of a node that is a process of Ansible's user, not a container."""
 
 from __future__ import annotations
 
@@ -16,27 +13,28 @@ from typing import Any
 
 from ..argus.common import node_process
 from ..argus.common.node_process import NodeProcess
-from .system import RAY_PROGRAMS, processes
+from .system import RAY_PROGRAMS, list_processes
 
-# Documentation's own network: a route to it is the default route. Nothing is sent.
+# An address of a network that is reserved for documentation: its route is the default route. Nothing is sent there.
 ROUTE_TARGET = "192.0.2.1"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
 class ProcessHost:
-    """A node's host. directory: of the node, absolute. address: for other nodes; empty if none was found.
+    """The host of a node that is a process. As JSON, it is the field `process` of Machine."""
 
-    ray: the path of the command ray; empty if there is none.
-    neighbours: other nodes of the cluster that have a directory here. others: processes of Ray that are not its own.
-    """
-
+    # The absolute path of the node's directory.
     directory: str
     home: str
+    # The address at which other nodes reach the host; empty if none was found.
     address: str
+    # The path of the command ray; empty if there is none.
     ray: str
     node: NodeProcess
+    # The names of the cluster's other nodes that have a directory on the host.
     neighbours: Sequence[str]
+    # Processes of Ray that belong to no node of the cluster, each with name and pid.
     others: Sequence[str]
 
     @classmethod
@@ -45,16 +43,16 @@ class ProcessHost:
 
 
 def search_path(python: str) -> str:
-    """The PATH of a node: a session over SSH lacks that of the image."""
+    """Return the PATH of a node. An SSH session lacks the directory of the node's Python."""
     return f"{Path(python).parent}:{SYSTEM_PATH}"
 
 
 def inspect_host(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
-    """Inspect a node and its host. address, head: at which Ansible reaches the host, and that of the head."""
+    """Inspect a node and its host. address, head: the addresses at which Ansible reaches this host and the head's."""
     path = Path(directory).expanduser()
     neighbours = node_process.neighbours(path)
-    # The processes of all nodes of the cluster on this host.
-    ours = set().union(*(node_process.processes(path.parent / name) for name in (path.name, *neighbours)))
+    # All nodes of the cluster on this host.
+    cluster_pids = set().union(*(node_process.processes(path.parent / name) for name in (path.name, *neighbours)))
     return ProcessHost(
         directory=str(path),
         home=str(Path("~").expanduser()),
@@ -64,28 +62,29 @@ def inspect_host(directory: str, python: str, address: str = "", head: str = "")
         neighbours=neighbours,
         others=[
             f"{process.name} {process.pid}"
-            for process in processes(Path("/"))
-            if process.name in RAY_PROGRAMS and process.state not in "ZX" and process.pid not in ours
+            for process in list_processes(Path("/"))
+            if process.name in RAY_PROGRAMS and process.state not in "ZX" and process.pid not in cluster_pids
         ],
     )
 
 
 def reachable_address(inventory_address: str, head: str) -> str:
-    """The address at which other nodes reach this host.
+    """Return the address at which other nodes reach this host, or "".
 
-    That of the inventory, unless it is translated on the way; then that of the route to the head.
+    It is the address of the inventory if this host itself has that address. Otherwise, as behind NAT, it is the address
+    from which this host reaches the head.
     """
-    if is_reachable(inventory_address) and _is_local(inventory_address):
+    if is_reachable(inventory_address) and _is_of_this_host(inventory_address):
         return inventory_address
     for target in (head, ROUTE_TARGET):
-        address = _source(target) if target else ""
+        address = _source_address(target) if target else ""
         if is_reachable(address):
             return address
     return ""
 
 
 def is_reachable(address: str) -> bool:
-    """Whether it is an IP address that other hosts can reach."""
+    """Whether the text is an IP address that other hosts can reach."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -93,7 +92,7 @@ def is_reachable(address: str) -> bool:
     return not (parsed.is_loopback or parsed.is_unspecified)
 
 
-def _is_local(address: str) -> bool:
+def _is_of_this_host(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as endpoint:
@@ -103,8 +102,8 @@ def _is_local(address: str) -> bool:
     return True
 
 
-def _source(target: str) -> str:
-    """The address from which this host reaches another; connecting a datagram socket sends nothing."""
+def _source_address(target: str) -> str:
+    """Return the address from which this host reaches another. Connecting a datagram socket sends nothing."""
     try:
         family, kind, _proto, _name, where = socket.getaddrinfo(target, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as endpoint:

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state directory of a cluster on a machine: its token, the program that nodes run, and on the head's machine the
-registry of its jobs and the tables of Ray's head.
+"""The state directory of a cluster on a machine: the cluster's token and the program that nodes run.
 
-Only Ansible's user can create files in the directory itself. The registry and the tables belong to the nodes' user:
-nothing in them is opened.
-
-Runs on machines with Python 3.9 and newer.
+On the head's machine, it also holds the registry of jobs and the tables of Ray's head. These two belong to the nodes'
+user, so nothing in them is opened here. Only Ansible's user can create files in the state directory itself.
 """
 
 from __future__ import annotations
@@ -22,34 +19,35 @@ from pathlib import Path
 from ..argus.common.node_process import NODES, open_nonblocking
 from ..privileges import User
 
+# Names of files and directories in the state directory.
 TOKEN = "auth_token"  # noqa: S105
 REGISTRY = "jobs"
-# The tables of Ray's head: the metadata of jobs, and their environments.
+# The directory of the tables in which Ray's GCS keeps metadata and environments of jobs.
 TABLES = "tables"
-# The value of cluster_head_storage with which the head has tables.
+# The value of cluster_head_storage with which Ray's head has tables.
 ROCKSDB = "rocksdb"
-# The program: a file for each version, a link to the current one, and the command for people. In a container, the
-# directory is mounted at PROGRAM_PATH.
+# The directory of the program has a file for each version, CURRENT as a link to one of them, and COMMAND for people. In
+# a container, it is mounted at PROGRAM_PATH.
 PROGRAM, CURRENT, COMMAND = "program", "current", "argus"
 PROGRAM_PATH = "/opt/argus"
-# Isolated (-I): the program gets secrets of jobs, and the working directory may have modules of others.
+# Isolated (-I): the program gets secrets of jobs, and the working directory may contain other users' modules.
 COMMAND_TEXT = f'#!/bin/sh\nexec python3 -I {PROGRAM_PATH}/{CURRENT} "$@"\n'
-# The prefix of a file whose writing was interrupted.
-TEMPORARY = f".{TOKEN}."
-# Modes: containers have what is mounted; other users can list nothing.
+# What a file is named if writing the token was interrupted.
+TEMPORARY_PREFIX = f".{TOKEN}."
+# Other users cannot list the state directory, but pass through it to what is mounted into containers.
 DIRECTORY_MODE = 0o711
 REGISTRY_MODE = 0o750
 TABLES_MODE = 0o700
 PROGRAM_MODE = 0o755
 TOKEN_MODE = 0o400
-TOKEN_BYTES = 4096
+MAX_TOKEN_BYTES = 4096
 
 
 class StateError(Exception):
     """The state directory is not as it should be; the message says what, where, and what to do."""
 
 
-class State:
+class StateDirectory:
     """The state directory of one cluster. Every method returns the paths that it changed, or in check mode would."""
 
     def __init__(self, state_dir: str, cluster: str, check: bool) -> None:
@@ -58,7 +56,7 @@ class State:
 
     @contextlib.contextmanager
     def open(self, create: bool = False) -> Iterator[bool]:
-        """Lock the directory, and yield whether it exists."""
+        """Lock the directory until the end of the block, and yield whether it exists. Raises StateError."""
         if create and not self.check:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             with contextlib.suppress(FileExistsError):
@@ -82,7 +80,7 @@ class State:
             os.close(directory)
 
     def protect(self) -> list[str]:
-        """Set the mode of a directory that an earlier release, or an umask, made different."""
+        """Set the mode of the directory, which an umask or an earlier release may have made different."""
         status = self.path.stat()
         if stat.S_IMODE(status.st_mode) == DIRECTORY_MODE or status.st_uid != os.geteuid():
             return []
@@ -91,33 +89,33 @@ class State:
         return [str(self.path)]
 
     def provide_token(self, user: User, token: str, rotate: bool) -> list[str]:
-        """Provide a token: the given one, or a new one if there is none or it is rotated."""
+        """Provide the token: the given one, or a new one if there is none or it is rotated."""
         path = self.path / TOKEN
         current = read_token(path)
         target = token or ("" if rotate else current)
         if current and target == current:
-            return self._give(path, user, TOKEN_MODE)
+            return self._set_owner(path, user, TOKEN_MODE)
         if not self.check:
             replace(path, (token or secrets.token_hex(32)).encode(), TOKEN_MODE, user)
         return [str(path)]
 
     def provide_registry(self, user: User) -> list[str]:
         """Provide the directory in which the head's steward registers jobs."""
-        return self._provide(REGISTRY, REGISTRY_MODE, user)
+        return self._provide_directory(REGISTRY, REGISTRY_MODE, user)
 
     def provide_tables(self, user: User, enabled: bool) -> list[str]:
-        """Provide the directory of the tables of Ray's head, or remove it: no later head may take them for its own."""
+        """Provide the directory of the tables of Ray's head, or remove it, so that no later head reads old tables."""
         path = self.path / TABLES
         if enabled:
-            return self._provide(TABLES, TABLES_MODE, user)
+            return self._provide_directory(TABLES, TABLES_MODE, user)
         if not os.path.lexists(path):
             return []
         if not self.check:
             remove_trees(path)
         return [str(path)]
 
-    def _provide(self, name: str, mode: int, user: User) -> list[str]:
-        """Provide a directory of the nodes' user."""
+    def _provide_directory(self, name: str, mode: int, user: User) -> list[str]:
+        """Provide a directory that belongs to the nodes' user. Raises StateError if another user has files in it."""
         path = self.path / name
         created = not os.path.lexists(path)
         if created and self.check:
@@ -133,11 +131,11 @@ class State:
                 f"{path} belongs to {owner}, and the nodes' user is {nodes}; change the owner of what is in it "
                 f'(chown -R {nodes} {path}), or run the nodes as that user (ray_node_user: "{owner}")'
             )
-        changed = self._give(path, user, mode)
+        changed = self._set_owner(path, user, mode)
         return [str(path)] if created else changed
 
     def provide_program(self, source: Path) -> list[str]:
-        """Provide a version of the program, which becomes the current one. Earlier versions stay: jobs may run them."""
+        """Copy a version of the program, and make it the current one. Earlier versions stay: jobs may run them."""
         path = self.path / PROGRAM
         if path.is_symlink():
             raise StateError(f"{path} is a link; remove it")
@@ -159,8 +157,8 @@ class State:
             temporary.replace(path / CURRENT)
         return [str(changed_file) for changed_file in changed]
 
-    def _give(self, path: Path, user: User, mode: int) -> list[str]:
-        """Give a file or directory to the nodes' user, if Ansible is root."""
+    def _set_owner(self, path: Path, user: User, mode: int) -> list[str]:
+        """Set the mode of a file or directory, and if Ansible is root, make the nodes' user its owner."""
         status = path.lstat()
         owner = User(status.st_uid, status.st_gid)
         new_owner = user if os.geteuid() == 0 else owner
@@ -172,13 +170,14 @@ class State:
         return [str(path)]
 
     def remove(self) -> tuple[list[str], list[str]]:
-        """Remove what this collection created; return what was removed, and what is left because it is not ours."""
+        """Remove what this collection created. Return the removed paths, and the remaining ones, which are not ours."""
         if not self.path.exists():
-            # Another host with the same home was faster.
+            # Hosts can share a home directory, and another one was faster.
             return [], []
         names = sorted(os.listdir(self.path))
-        created = [name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY)]
-        # In check mode, the nodes are still here, which a run has removed before.
+        ours = (TOKEN, REGISTRY, TABLES, PROGRAM)
+        created = [name for name in names if name in ours or name.startswith(TEMPORARY_PREFIX)]
+        # A run removes the nodes before this. In check mode, they are still here.
         removed_earlier = (NODES,) if self.check else ()
         remaining = [str(self.path / name) for name in names if name not in created and name not in removed_earlier]
         removed = [str(self.path / name) for name in created]
@@ -192,34 +191,35 @@ class State:
 
 
 def remove_trees(*paths: str | Path) -> None:
-    """Remove files and directories. `rm` follows no link, whatever jobs have left in the registry."""
+    """Remove files and directories. Jobs may have left links in the registry, and `rm` follows none."""
     result = subprocess.run(["rm", "-rf", "--", *paths], capture_output=True, text=True, check=False)
     if result.returncode:
         raise StateError(result.stderr.strip())
 
 
-def program_of(path: Path) -> str:
-    """The name of the current version of the program in a state directory; "" without one."""
+def program_of(state_dir: Path) -> str:
+    """Return the file name of the current version of the program in a state directory; "" without one."""
     try:
-        return os.readlink(path / PROGRAM / CURRENT)
+        return os.readlink(state_dir / PROGRAM / CURRENT)
     except OSError:
         return ""
 
 
 def read_token(path: Path) -> str:
+    """Return the token; "" without the file. Raises StateError for a link, or what is not a regular file."""
     if path.is_symlink():
         raise StateError(f"{path} is a link; remove it")
     try:
         with open_nonblocking(path) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise StateError(f"{path} is not a regular file; remove it")
-            return file.read(TOKEN_BYTES).decode("ascii", "replace").strip()
+            return file.read(MAX_TOKEN_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
         return ""
 
 
 def replace(path: Path, content: bytes, mode: int, user: User | None = None) -> None:
-    """Write a file; a reader sees all of it or the earlier one, and other users never what its mode forbids."""
+    """Write a file at once: readers see the old or the new content. The mode holds from the first byte on."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which interface, HCAs and GID index the jobs of a cluster use, derived from all of its machines at once."""
+"""Derives which interface, HCAs and GID index jobs use on each machine, from all machines of a cluster at once."""
 
 from __future__ import annotations
 
@@ -8,33 +8,30 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .interfaces import ETHERNET, INFINIBAND, Hca, Interface, interface_with, ipv4_of
+from .interfaces import ETHERNET, GLOO_SOCKET_IFNAME, INFINIBAND, Hca, Interface, interface_with, ipv4_of
 
 NCCL_IB_HCA = "NCCL_IB_HCA"
 NCCL_IB_GID_INDEX = "NCCL_IB_GID_INDEX"
 NCCL_SOCKET_IFNAME = "NCCL_SOCKET_IFNAME"
-GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
-DERIVED = (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
+DERIVED_VARIABLES = (NCCL_IB_HCA, NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)
 
 
 @dataclass(frozen=True)
 class Host:
-    """What is known of one machine.
-
-    address: the IP address at which the other machines reach it; empty if it is not known.
-    trains: whether jobs use its GPUs. The HCAs of other machines, such as the head's, decide nothing.
-    """
+    """What is known of one machine."""
 
     interfaces: Sequence[Interface]
     hcas: Sequence[Hca] = ()
-    gpus: int = 0
+    gpu_count: int = 0
+    # The IP address at which the other machines reach it; empty if unknown.
     address: str = ""
+    # Whether jobs use its GPUs. The HCAs of other machines, such as the head's, decide nothing.
     trains: bool = True
 
 
 @dataclass(frozen=True)
 class HcaClass:
-    """The link layer and the rate of the ports that jobs use, the same on all machines."""
+    """The fast network of a cluster: the link layer and rate of the HCA ports that jobs use on all machines."""
 
     link_layer: str
     rate_gbit: float
@@ -42,16 +39,13 @@ class HcaClass:
 
 @dataclass(frozen=True)
 class Network:
-    """What jobs on one machine use of its network.
+    """What jobs on one machine use of its network."""
 
-    hcas: its active ports of the fast network.
-    gid_index: for RoCE; None for InfiniBand, and where the ports differ.
-    interface: the one that carries the network common to all machines; empty if there is none.
-    address: of that interface.
-    """
-
+    # The active ports of the fast network.
     hcas: Sequence[Hca] = ()
+    # For RoCE; None for InfiniBand, and if the ports differ.
     gid_index: int | None = None
+    # The interface in the network common to all machines, and its address; empty without one.
     interface: str = ""
     address: str = ""
 
@@ -60,10 +54,7 @@ class Network:
         return max((hca.rate_gbit for hca in self.hcas), default=0.0)
 
     def environment(self, all_hcas: Sequence[Hca]) -> dict[str, str]:
-        """The variables of NCCL and gloo.
-
-        all_hcas: all ports of the machine. A device of which only one port is used is named with this port.
-        """
+        """Return the variables of NCCL and gloo. all_hcas: the ports of the machine, also those that jobs leave out."""
         variables = {}
         if self.hcas:
             # Without "=", the names are prefixes: mlx5_1 would also match mlx5_10.
@@ -83,27 +74,27 @@ def _nccl_name(hca: Hca, all_hcas: Iterable[Hca]) -> str:
 
 
 def derive(hosts: Mapping[str, Host]) -> dict[str, Network]:
-    """Return what jobs on each machine use; the values of two machines may differ."""
+    """Return what jobs use on each machine; the values of two machines may differ."""
     fast = hca_class(hosts.values())
     shared = common_network(hosts.values())
     derived = {}
     for name, host in hosts.items():
-        interface, address = _interface(host, shared)
+        interface, address = _reachable_interface(host, shared)
         hcas = used_hcas(host, fast) if fast else []
         derived[name] = Network(tuple(hcas), _gid_index(hcas), interface, address)
     return derived
 
 
 def hca_class(hosts: Iterable[Host]) -> HcaClass | None:
-    """Return the class of the ports that jobs use, or None without HCAs.
+    """Return the fast network: the class of the HCA ports that jobs use, or None without HCAs.
 
-    The fastest of each machine counts, and of these the one that most machines have: a machine with one bad cable does
-    not slow down the others, and a single machine with a faster adapter does not leave them without one.
+    Of each machine, its fastest class counts; of these, the one that most machines have wins. So one bad cable does not
+    slow down the other machines, and a single machine with a faster adapter does not leave them without any.
     """
     fastest = [
         max(
             (HcaClass(hca.link_layer, hca.rate_gbit) for hca in _hcas_with_rate(host)),
-            # With the same rate, Ethernet ports are uplinks or storage beside an InfiniBand fabric.
+            # At the same rate, InfiniBand wins: Ethernet ports beside it are uplinks, or for storage.
             key=lambda kind: (kind.rate_gbit, kind.link_layer == INFINIBAND),
         )
         for host in hosts
@@ -121,21 +112,22 @@ def used_hcas(host: Host, fast: HcaClass) -> list[Hca]:
     """Return the active ports of a machine that belong to the fast network."""
     ports = [hca for hca in host.hcas if hca.up and HcaClass(hca.link_layer, hca.rate_gbit) == fast]
     uplinks = {interface.name for interface in host.interfaces if interface.uplink}
-    without = [hca for hca in ports if not (hca.link_layer == ETHERNET and hca.netdev in uplinks)]
-    # An adapter that is the machine's uplink is one too many where the GPUs share the others evenly, and only then:
-    # a machine may have no other.
-    if without and not _divides(len(ports), host.gpus) and _divides(len(without), host.gpus):
-        ports = without
+    without_uplinks = [hca for hca in ports if not (hca.link_layer == ETHERNET and hca.netdev in uplinks)]
+    # The machine's uplink is left out only if the GPUs share the other adapters evenly, and not all of them: it may be
+    # the only adapter.
+    is_even_without = _is_even_share(len(without_uplinks), host.gpu_count)
+    if without_uplinks and is_even_without and not _is_even_share(len(ports), host.gpu_count):
+        ports = without_uplinks
     return sorted(ports, key=_sort_key)
 
 
-def _divides(ports: int, gpus: int) -> bool:
+def _is_even_share(port_count: int, gpu_count: int) -> bool:
     """Whether ports can be shared evenly among GPUs, or GPUs among ports."""
-    return gpus > 0 and (ports % gpus == 0 or gpus % ports == 0)
+    return gpu_count > 0 and (port_count % gpu_count == 0 or gpu_count % port_count == 0)
 
 
 def _sort_key(hca: Hca) -> tuple[str, int, int]:
-    """A sort key: mlx5_10 comes after mlx5_9."""
+    """Sort mlx5_10 after mlx5_9."""
     letters = hca.device.rstrip("0123456789")
     number = hca.device[len(letters) :]
     return letters, int(number or 0), hca.port
@@ -147,14 +139,14 @@ def _gid_index(hcas: Sequence[Hca]) -> int | None:
 
 
 def common_network(hosts: Iterable[Host]) -> ipaddress.IPv4Network | None:
-    """Return the IPv4 network in which every machine has an address of its own.
+    """Return the IPv4 network in which every machine has its own address; None without one.
 
-    Of several, the one with the addresses of the inventory, then the fastest, then the first by number.
+    Of several, it is the one with most addresses of the inventory, then the fastest, then the first by number.
     """
     hosts = list(hosts)
     networks = [_networks(host) for host in hosts]
     common = set.intersection(*map(set, networks)) if networks else set()
-    # The bridges of engines have the same address on every machine.
+    # Bridges of container engines have one address on all machines, so they do not count.
     distinct = [net for net in common if len({ip for nets in networks for ip in nets[net][1]}) >= len(hosts)]
     addresses = [ipaddress.ip_address(host.address) for host in hosts if host.address]
 
@@ -166,7 +158,7 @@ def common_network(hosts: Iterable[Host]) -> ipaddress.IPv4Network | None:
 
 
 def _networks(host: Host) -> dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]]:
-    """The networks of a machine, each with the speed of its interface and the machine's addresses in it."""
+    """Return the networks of a machine, each with the speed of its interface and the machine's addresses in it."""
     networks: dict[ipaddress.IPv4Network, tuple[float, tuple[str, ...]]] = {}
     for interface in _usable(host.interfaces):
         for address in ipv4_of(interface):
@@ -180,8 +172,8 @@ def _usable(interfaces: Iterable[Interface]) -> list[Interface]:
     return [interface for interface in interfaces if not interface.virtual and interface.state != "down"]
 
 
-def _interface(host: Host, shared: ipaddress.IPv4Network | None) -> tuple[str, str]:
-    """The interface that other machines reach, and its address."""
+def _reachable_interface(host: Host, shared: ipaddress.IPv4Network | None) -> tuple[str, str]:
+    """Return the interface that other machines reach, and its address; both "" without one."""
     addressed = interface_with(host.address, host.interfaces)
     if addressed:
         return addressed.name, host.address

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The interfaces of a machine, and its HCAs, which are ports of InfiniBand and RoCE adapters."""
+"""The network interfaces of a machine, and its HCAs (host channel adapters): the ports for InfiniBand and RoCE."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-# Interfaces of a machine: names, addresses, MTU and rates.
-
+# The variable with the name of gloo's interface; derive.py has those of NCCL.
+GLOO_SOCKET_IFNAME = "GLOO_SOCKET_IFNAME"
 # From linux/sockios.h: all IPv4 addresses of all interfaces, and the netmask of one.
 SIOCGIFCONF, SIOCGIFNETMASK = 0x8912, 0x891B
 IFREQ_BYTES, MAX_ADDRESSES = 40, 1024
@@ -25,18 +25,17 @@ VIRTUAL = re.compile(r"lo|docker.*|br-.*|veth.*|virbr.*|cni.*|flannel.*|cali.*|t
 
 @dataclass(frozen=True)
 class Interface:
-    """A network interface.
-
-    addresses: of IPv4, with their prefixes, such as "10.0.0.20/24".
-    speed_gbit: 0 where the driver does not tell.
-    uplink: whether a default route leads over it.
-    """
+    """A network interface."""
 
     name: str
+    # IPv4 addresses with their prefixes, such as "10.0.0.20/24".
     addresses: Sequence[str] = ()
     mtu: int = 0
+    # In Gbit/s; 0 if the driver does not tell.
     speed_gbit: float = 0.0
+    # As the kernel names it in operstate: "up", "down", "unknown" and others.
     state: str = ""
+    # Whether a default route leads over it.
     uplink: bool = False
 
     @property
@@ -50,7 +49,7 @@ def read_interfaces(root: Path) -> list[Interface]:
 
 
 def addresses_of_kernel() -> dict[str, list[str]]:
-    """Return the IPv4 addresses of each interface, asked of the kernel itself."""
+    """Return the IPv4 addresses of each interface. They come from the kernel: a machine may lack the command ip."""
     addresses: dict[str, list[str]] = {}
     buffer = ctypes.create_string_buffer(IFREQ_BYTES * MAX_ADDRESSES)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -67,7 +66,7 @@ def addresses_of_kernel() -> dict[str, list[str]]:
 
 
 def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> list[Interface]:
-    uplinks = default_interfaces(read_text(root / "proc/net/route"))
+    uplinks = default_route_interfaces(read_text(root / "proc/net/route"))
     interfaces = []
     for entry in sorted((root / "sys/class/net").glob("*")):
         # Some drivers say -1 while there is no link, and reading fails with EINVAL for others.
@@ -89,7 +88,8 @@ def interfaces_of_sysfs(root: Path, addresses: Mapping[str, Sequence[str]]) -> l
     return interfaces
 
 
-def default_interfaces(text: str) -> set[str]:
+def default_route_interfaces(text: str) -> set[str]:
+    """Return the interfaces with a default route, from /proc/net/route: destination and mask are 0."""
     rows = [line.split() for line in text.splitlines()[1:]]
     return {row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000"}
 
@@ -105,7 +105,7 @@ def interface_with(address: str, interfaces: Iterable[Interface]) -> Interface |
 
 
 def resolve(name: str) -> list[str]:
-    """Return the addresses of a name; none if it has none."""
+    """Return the IP addresses of a host name; none if it cannot be resolved."""
     with contextlib.suppress(OSError, UnicodeError):
         answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
         return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
@@ -113,15 +113,14 @@ def resolve(name: str) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the stripped text, or nothing for a file that cannot be read, as parts of sysfs cannot."""
+    """Return the stripped text of a file; "" if it cannot be read, as some files of sysfs."""
     try:
         return path.read_text(errors="replace").strip()
     except (OSError, ValueError):
         return ""
 
 
-# HCAs: the ports of InfiniBand and RoCE adapters, from ibdev2netdev and from sysfs.
-
+# HCAs. Link layers, as sysfs names them.
 INFINIBAND = "InfiniBand"
 ETHERNET = "Ethernet"
 # Counters of broken links and cables; the kernel's documentation of sysfs-class-infiniband describes each.
@@ -135,29 +134,28 @@ ERROR_COUNTERS = (
 )
 ROCE_V2 = "RoCE v2"
 # An IPv4 address as a GID: ::ffff:10.0.0.20.
-_IPV4_GID = re.compile(r"(0000:){5}ffff(:[0-9a-f]{4}){2}")
-_IBDEV2NETDEV = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
+IPV4_GID = re.compile(r"(0000:){5}ffff(:[0-9a-f]{4}){2}")
+IBDEV2NETDEV_LINE = re.compile(r"^(?P<device>\S+) port (?P<port>\d+) ==> (?P<netdev>\S+) \((?P<state>Up|Down)\)", re.M)
 
 
 @dataclass(frozen=True)
 class Hca:
-    """One port of a host channel adapter.
+    """One port of a host channel adapter."""
 
-    netdev: None where the port has no network interface.
-    state: "up" or "down".
-    rate_gbit: 0 where it is unknown, as are empty texts.
-    link_layer: "InfiniBand", or "Ethernet" for RoCE.
-    gid_index: the index of the GID for RoCE v2 over IPv4; None without one.
-    errors: the counters of errors that are not zero, since the driver was loaded.
-    """
-
+    # The adapter, such as "mlx5_0", and the number of the port on it, from 1.
     device: str
     port: int
+    # The network interface of the port; None without one, as on InfiniBand without IPoIB.
     netdev: str | None
+    # "up" or "down".
     state: str
+    # In Gbit/s; 0 if unknown.
     rate_gbit: float = 0.0
+    # INFINIBAND, or ETHERNET for RoCE; empty if unknown.
     link_layer: str = ""
+    # The index of the GID for RoCE v2 over IPv4; None without one.
     gid_index: int | None = None
+    # The values of ERROR_COUNTERS that are not zero, since the driver was loaded.
     errors: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -166,21 +164,21 @@ class Hca:
 
 
 def parse_ibdev2netdev(text: str) -> list[Hca]:
-    """Return the ports that the tool lists: those with a network interface."""
+    """Return the ports that ibdev2netdev lists: those with a network interface."""
     return [
         Hca(match["device"], int(match["port"]), match["netdev"], match["state"].lower())
-        for match in _IBDEV2NETDEV.finditer(text)
+        for match in IBDEV2NETDEV_LINE.finditer(text)
     ]
 
 
 def parse_rate(text: str) -> float:
-    """Return Gbit/s of a text such as "400 Gb/sec (4X NDR)"; 0 if it is another."""
+    """Return the Gbit/s of a text such as "400 Gb/sec (4X NDR)"; 0 for any other text."""
     match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", text)
     return float(match[1]) if match else 0.0
 
 
 def hcas_of_sysfs(root: Path) -> list[Hca]:
-    """Return all ports, also those without a network interface, which ibdev2netdev does not list."""
+    """Return all ports, also those without a network interface. root: the directory that holds /sys."""
     ports = []
     for port in sorted((root / "sys/class/infiniband").glob("*/ports/*")):
         device = port.parent.parent
@@ -191,7 +189,7 @@ def hcas_of_sysfs(root: Path) -> list[Hca]:
 
 
 def with_sysfs(hca: Hca, root: Path) -> Hca:
-    """The port with its rate, link layer, GID index and errors from sysfs."""
+    """Return the port with its rate, link layer, GID index and errors from sysfs."""
     port = root / "sys/class/infiniband" / hca.device / "ports" / str(hca.port)
     return replace(
         hca,
@@ -208,10 +206,10 @@ def _errors(port: Path) -> dict[str, int]:
 
 
 def _gid_index(port: Path, netdev: str | None) -> int | None:
-    """The first GID of RoCE v2 that is an IPv4 address of the port's own interface."""
+    """Return the index of the first RoCE v2 GID that is an IPv4 address of the port's own interface."""
     for entry in sorted((port / "gids").glob("*"), key=lambda entry: int(entry.name)):
         # Entries that are not in use read as zeros, and their type fails with EINVAL.
-        if _IPV4_GID.fullmatch(read_text(entry)) and read_text(port / "gid_attrs/types" / entry.name) == ROCE_V2:
+        if IPV4_GID.fullmatch(read_text(entry)) and read_text(port / "gid_attrs/types" / entry.name) == ROCE_V2:
             gid_netdev = read_text(port / "gid_attrs/ndevs" / entry.name)
             # A VLAN on the port has GIDs in the same table.
             if not gid_netdev or not netdev or gid_netdev == netdev:

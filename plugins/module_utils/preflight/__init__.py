@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Preflight: what is wrong with the machines, before nodes start on them. Python 3.9, as for all modules."""
+"""Preflight: what is wrong with the machines, before nodes start. `machine` runs on each, `judgement` compares them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks of preflight, with expectations and problems."""
+"""The table of all checks of preflight, the problems that they find, and what the inventory expects of a machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..argus.common.findings import NOTE, Finding
-from ..cluster.devices import NEVER
 from ..cluster.machine import Machine
+from ..cluster.names import RDMA_NEVER
 from ..cluster.ports import PortRange
+from ..privileges import UNPRIVILEGED
 
 FAST, DEEP = "fast", "deep"
-# By tier, for each check: its key, by which an operator accepts it; its severity, unless a problem has its own; what is
-# checked. Below, what to do about a problem that has no instruction of its own.
+# The checks of each tier. A line has the key of a check, by which an operator accepts it, its severity and what it
+# checks. The indented lines below it are the remedy. A problem may have another severity and remedy than its check.
 TABLES = {
     FAST: """
 machine.reachable  error  Ansible reaches the machine
@@ -153,16 +154,17 @@ collective.skipped  warning  the all-reduce is made, or there is a note
 
 
 class Check(NamedTuple):
-    """A check of preflight. remedy: for a problem that has none of its own."""
+    """A check of preflight. Severity and remedy are the defaults for its problems."""
 
     severity: str
+    # What is checked, for the documentation.
     about: str
     remedy: str
     tier: str
 
 
-def table_rows(tier: str) -> Iterator[tuple[str, Check]]:
-    """The checks of a tier, by their keys."""
+def parse_table(tier: str) -> Iterator[tuple[str, Check]]:
+    """Yield the checks of a tier with their keys."""
     first, remedy = "", ""
     for line in [*TABLES[tier].strip().splitlines(), ""]:
         if line.startswith(" "):
@@ -174,81 +176,11 @@ def table_rows(tier: str) -> Iterator[tuple[str, Check]]:
         first, remedy = line, ""
 
 
-CHECKS = {key: check for tier in TABLES for key, check in table_rows(tier)}
-
-
-# The words of preflight: expectations, checks and problems.
-
-# Variables are text if they come from the command line.
-CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
-    "int": int,
-    "int | None": int,
-    "float": float,
-    "Sequence[str]": lambda value: value.split(",") if isinstance(value, str) else [str(item) for item in value],
-    "Sequence[PortRange]": lambda value: tuple(PortRange(**item) for item in value),
-}
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """What one machine must have; a zero, an empty text or an empty list expects nothing.
-
-    gpus: the minimum; None accepts any number.
-    gpu_model: words in the name of each GPU.
-    hcas: the minimum of HCA ports that are up.
-    shared_root: its path on the machine.
-    shared_root_fstypes: the file-system types that it may have, as the kernel names them ("nfs4", "lustre").
-    disk_free_gib: where the engine keeps images and containers.
-    shm_gib: of /dev/shm, where nodes use that of the machine. object_store_gib: of memory, for the largest node.
-    user: the nodes' user, as uid:gid; empty for the default.
-    token_file: its path on the machine.
-    ports: what the nodes of the machine listen on.
-    rdma: "auto" or "true" if nodes of the machine may get the devices of RDMA, or "false".
-    groups: the nodes' further groups.
-    address: at which the nodes of other machines reach this one; empty if nodes do not use the machine's network.
-    trains: whether the machine has workers.
-    network_env: what the inventory sets of the variables that are derived otherwise.
-    python: that of a node without a container; empty where nodes are containers.
-    head_storage: where Ray's head has its tables, if that is on the machine: cluster_head_storage.
-    """
-
-    gpus: int | None = None
-    gpu_model: str = ""
-    hcas: int = 0
-    shared_root: str = ""
-    shared_root_fstypes: Sequence[str] = ()
-    disk_free_gib: float = 0.0
-    shared_root_free_gib: float = 0.0
-    shm_gib: float = 0.0
-    object_store_gib: float = 0.0
-    user: str = ""
-    token_file: str = ""
-    ports: Sequence[PortRange] = ()
-    rdma: str = NEVER
-    groups: Sequence[str] = ()
-    address: str = ""
-    trains: bool = True
-    network_env: Mapping[str, str] = field(default_factory=dict)
-    python: str = ""
-    head_storage: str = ""
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Expectation:
-        types = {attribute.name: str(attribute.type) for attribute in fields(cls)}
-        expected = cls(
-            **{
-                name: CONVERSIONS.get(types.get(name, ""), lambda same: same)(value)
-                for name, value in values.items()
-                if value not in (None, "")
-            }
-        )
-        # Of Ansible's user on the machine, who reads this first.
-        token = expected.token_file
-        return replace(expected, token_file=str(Path(token).expanduser())) if token else expected
+CHECKS = {key: check for tier in TABLES for key, check in parse_table(tier)}
 
 
 class Problem(NamedTuple):
-    """A finding without its place. An empty remedy or severity is that of the check."""
+    """What a check has found on one machine or on several. An empty remedy or severity is that of the check."""
 
     key: str
     text: str
@@ -260,11 +192,101 @@ class Problem(NamedTuple):
         return Finding(where, self.text, self.remedy or check.remedy, self.severity or check.severity, key=self.key)
 
 
-def mark_known(finding: Finding, accept: Sequence[str]) -> Finding:
-    """A finding that the operator knows of is a note. accept: keys, as key or key@host."""
+def mark_accepted(finding: Finding, accept: Sequence[str]) -> Finding:
+    """Return the finding, as a note if the operator accepts it. accept: keys of checks, as key or key@host."""
     if finding.severity != NOTE and finding.key and {finding.key, f"{finding.key}@{finding.where}"} & set(accept):
         return replace(finding, severity=NOTE, problem=f"accepted: {finding.problem}")
     return finding
+
+
+class Invariant(NamedTuple):
+    """A value that has to be the same on all machines."""
+
+    key: str
+    name: str
+    # Empty if it is unknown.
+    value: str
+
+
+def counts_text(names: Iterable[str]) -> str:
+    """Return text such as "1 x A, 7 x B"."""
+    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items()))
+
+
+def difference_findings(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
+    """Yield a finding for each host whose value is not that of most hosts; an empty one is unknown, and left out."""
+    stated = {host: value for host, value in values.items() if value}
+    # Of several values that are equally frequent, the first.
+    ((usual, count),) = Counter(stated.values()).most_common(1) or [("", 0)]
+    for host, value in stated.items():
+        if value != usual:
+            yield Problem(key, f"{name} is {value}, on {count} of {len(stated)} machines it is {usual}").finding(host)
+
+
+GIB = 2**30
+# Conversions by the type of the field. A variable is text if it comes from the command line.
+CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {
+    "int": int,
+    "int | None": int,
+    "float": float,
+    "Sequence[str]": lambda value: value.split(",") if isinstance(value, str) else [str(item) for item in value],
+    "Sequence[PortRange]": lambda value: tuple(PortRange(**item) for item in value),
+}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What one machine must have. A zero, an empty text or an empty list expects nothing."""
+
+    # The least number of GPUs; None accepts any number, and 0 means that the machine's GPUs are not used.
+    gpus: int | None = None
+    # Words in the name of each GPU.
+    gpu_model: str = ""
+    # The least number of HCA ports that are up.
+    hcas: int = 0
+    shared_root: str = ""
+    # The file-system types that the shared root may have, as the kernel names them: "nfs4", "lustre".
+    shared_root_fstypes: Sequence[str] = ()
+    # The least free space where the engine keeps images, and on the shared root.
+    disk_free_gib: float = 0.0
+    shared_root_free_gib: float = 0.0
+    # The least size of /dev/shm, if nodes use that of the machine.
+    shm_gib: float = 0.0
+    # How much memory the largest node gives to Ray's object store.
+    object_store_gib: float = 0.0
+    # The nodes' user as uid:gid; empty for the default.
+    user: str = ""
+    token_file: str = ""
+    ports: Sequence[PortRange] = ()
+    # RDMA_AUTO or RDMA_ALWAYS if nodes of the machine may get its RDMA devices.
+    rdma: str = RDMA_NEVER
+    # Further groups of the nodes' user, as numbers or as names in the image.
+    groups: Sequence[str] = ()
+    # The address at which other nodes reach this machine; empty if nodes do not use the machine's network.
+    address: str = ""
+    # Whether the machine has workers.
+    trains: bool = True
+    # The variables of NCCL and gloo that the inventory sets, so that they are not derived.
+    network_env: Mapping[str, str] = field(default_factory=dict)
+    # The Python of a node without a container; empty where nodes are containers.
+    python: str = ""
+    # cluster_head_storage, if Ray's head is on the machine.
+    head_storage: str = ""
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Expectation:
+        """Parse the option `expect` of machine_info. Fields that are None or empty keep their defaults."""
+        types = {attribute.name: str(attribute.type) for attribute in fields(cls)}
+        expected = cls(
+            **{
+                name: CONVERSIONS.get(types.get(name, ""), lambda same: same)(value)
+                for name, value in values.items()
+                if value not in (None, "")
+            }
+        )
+        # "~" is the home of Ansible's user on the machine, where this runs first.
+        token = expected.token_file
+        return replace(expected, token_file=str(Path(token).expanduser())) if token else expected
 
 
 @dataclass(frozen=True)
@@ -276,24 +298,14 @@ class Context:
     expected: Expectation
 
 
-class Invariant(NamedTuple):
-    """A value that has to be the same on all machines; an empty one is not known."""
-
-    key: str
-    name: str
-    value: str
-
-
-def listed_counts(names: Iterable[str]) -> str:
-    """Such as "1 x A, 7 x B"."""
-    return ", ".join(f"{count} x {name}" for name, count in sorted(Counter(names).items()))
+def node_uid_gid(machine: Machine, expectation: Expectation) -> str:
+    """Return the user that nodes run as on a machine, as "uid:gid"."""
+    ansible_user = f"{machine.uid}:{machine.gid}"
+    if machine.process:
+        # If that is root, the check process.root reports it.
+        return ansible_user
+    return expectation.user or (ansible_user if machine.uid else f"{UNPRIVILEGED}:{UNPRIVILEGED}")
 
 
-def differences(key: str, name: str, values: Mapping[str, str]) -> Iterable[Finding]:
-    """A finding for each host whose value is not that of most hosts. A host without a value is left out."""
-    stated = {host: value for host, value in values.items() if value}
-    # Of several values that are equally frequent, the first.
-    ((usual, count),) = Counter(stated.values()).most_common(1) or [("", 0)]
-    for host, value in stated.items():
-        if value != usual:
-            yield Problem(key, f"{name} is {value}, on {count} of {len(stated)} machines it is {usual}").finding(host)
+def gib_text(size_bytes: float) -> str:
+    return f"{size_bytes / GIB:.1f} GiB"

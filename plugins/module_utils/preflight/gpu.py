@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the GPUs of a machine."""
+"""The checks gpu.* and amd.devices: the GPUs of one machine."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from ..argus.common.findings import ERROR, NOTE, WARNING
 from ..argus.common.node_process import RUNNING
 from ..cluster.devices import KFD
 from ..cluster.engine import EngineStatus
-from ..cluster.hardware import Gpu, Xid
+from ..cluster.gpus import Gpu, Xid
 from ..cluster.machine import Machine
 from ..cluster.system import Process
-from .checks import Expectation, Invariant, Problem, listed_counts
+from .checks import Expectation, Invariant, Problem, counts_text
 
-# Xids that a job causes in its own memory, which say nothing about the GPU.
+# Xids that a job causes by its own errors. They say nothing about the GPU.
 XIDS_OF_JOBS = (13, 31, 43, 45)
-# The GPU is lost, its memory cannot be repaired, or its firmware does not answer, until it is reset.
+# Xids after which a GPU has to be reset: it is lost, its memory cannot be repaired, or its firmware does not answer.
 FATAL_XIDS = (48, 64, 74, 79, 95, 119, 120, 140)
-# The memory from which other programs are an error; the contexts of monitoring programs need less.
+# From this use of memory on, foreign programs are an error. Programs for monitoring use less.
 FOREIGN_MIB = 1024
 MAX_NAMES = 5
-REMEDY = "use machines with these GPUs, or correct preflight_gpu_model in the inventory"
+MODEL_REMEDY = "use machines with these GPUs, or correct preflight_gpu_model in the inventory"
 
 
 def gpu_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
-    yield from _count(machine, expected)
-    yield from _container_access(machine, expected)
-    # GPUs that are not used may be as they like, such as those of the head's machine.
+    yield from _count_problems(machine, expected)
+    yield from _engine_problems(machine, expected)
+    # GPUs that jobs do not use may have any model and state, such as those of the head's machine.
     if expected.gpus != 0:
-        yield from _model(gpus_of(machine), expected)
+        yield from _model_problems(gpus_of(machine), expected)
         for gpu in gpus_of(machine):
-            for problem in (*_health(gpu), *(_usage(gpu, machine) if machine.gpus else ())):
+            for problem in (*_health_problems(gpu), *(_usage_problems(gpu, machine) if machine.gpus else ())):
                 yield problem._replace(text=f"GPU {gpu.index} ({gpu.bus}): {problem.text}")
-        yield from _kernel_log(machine) if machine.gpus else _amd(machine)
+        yield from _kernel_log_problems(machine) if machine.gpus else _amd_problems(machine)
 
 
 def gpus_of(machine: Machine) -> Sequence[Gpu]:
-    """The GPUs that jobs use. An AMD GPU beside NVIDIA's is that of the processor."""
+    """Return the GPUs that jobs use. Beside NVIDIA's GPUs, an AMD GPU is part of the processor."""
     return machine.gpus or machine.amd_gpus
 
 
-def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+def _count_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     count, expected = len(machine.gpus) or len(machine.rocm_gpus), expectation.gpus
     expected_count = "" if expected is None else f", expected {expected}"
     if machine.gpus_error:
-        # A machine whose GPUs are not used, such as the head's, works with a broken driver.
+        # With 0, its GPUs are not used: the head's machine works with a broken driver.
         yield Problem(
             "gpu.answers",
             f"nvidia-smi fails and shows {count} GPUs{expected_count}: {machine.gpus_error}",
@@ -66,20 +66,20 @@ def _count(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if len(set(models)) > 1:
         yield Problem(
             "gpu.model",
-            f"GPUs of different models: {listed_counts(models)}, expected one model",
+            f"GPUs of different models: {counts_text(models)}, expected one model",
             "exclude the smaller GPUs: a job is limited by the speed and memory of the smallest one",
         )
 
 
-def _model(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
+def _model_problems(gpus: Iterable[Gpu], expected: Expectation) -> Iterator[Problem]:
     # A whole word: "A10" is not an A100.
     words = re.compile(rf"(?<![^\W_]){re.escape(expected.gpu_model)}(?![^\W_])", re.I)
     for name, count in sorted(Counter(gpu.name for gpu in gpus).items()):
         if expected.gpu_model and not words.search(name):
-            yield Problem("gpu.model", f"{count} x {name}, expected {expected.gpu_model}", REMEDY, ERROR)
+            yield Problem("gpu.model", f"{count} x {name}, expected {expected.gpu_model}", MODEL_REMEDY, ERROR)
 
 
-def _container_access(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+def _engine_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     engine, count = machine.engine, len(machine.gpus)
     if count and expectation.gpus != 0 and engine.status == EngineStatus.OK and not engine.nvidia:
         yield Problem(
@@ -92,8 +92,8 @@ def _container_access(machine: Machine, expectation: Expectation) -> Iterator[Pr
         )
 
 
-def _kernel_log(machine: Machine) -> Iterator[Problem]:
-    yield from map(_xid, (xid for xid in machine.xids if xid.number not in XIDS_OF_JOBS))
+def _kernel_log_problems(machine: Machine) -> Iterator[Problem]:
+    yield from map(_xid_problem, (xid for xid in machine.xids if xid.number not in XIDS_OF_JOBS))
     if machine.kernel_log_error:
         yield Problem(
             "gpu.xid",
@@ -103,12 +103,12 @@ def _kernel_log(machine: Machine) -> Iterator[Problem]:
         )
 
 
-def _amd(machine: Machine) -> Iterator[Problem]:
+def _amd_problems(machine: Machine) -> Iterator[Problem]:
     gpus = machine.amd_gpus
     if gpus and KFD not in [file.path for file in machine.rocm_devices]:
         yield Problem("amd.devices", f"{len(gpus)} AMD GPUs, but no {KFD}")
-    # Sysfs does not say which GPU a process uses.
-    foreign = _foreign(machine, gpus[0].processes) if gpus else []
+    # Sysfs does not tell which GPU a process uses, so each GPU lists all of them.
+    foreign = _foreign_processes(machine, gpus[0].processes) if gpus else []
     memory = sum(gpu.memory_used_mib or 0 for gpu in gpus)
     if foreign:
         yield Problem(
@@ -119,7 +119,7 @@ def _amd(machine: Machine) -> Iterator[Problem]:
         )
 
 
-def _health(gpu: Gpu) -> Iterator[Problem]:
+def _health_problems(gpu: Gpu) -> Iterator[Problem]:
     if gpu.uncorrected:
         ever = f", {gpu.uncorrected_ever} ever" if gpu.uncorrected_ever else ""
         yield Problem("gpu.ecc", f"{gpu.uncorrected} uncorrected memory errors since the driver was loaded{ever}")
@@ -131,10 +131,10 @@ def _health(gpu: Gpu) -> Iterator[Problem]:
         yield Problem("gpu.recovery", f'the driver asks for "{gpu.recovery}"')
 
 
-def _usage(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
+def _usage_problems(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
     if gpu.mig == "Enabled":
         yield Problem("gpu.mig", "MIG is on")
-    foreign = _foreign(machine, gpu.processes)
+    foreign = _foreign_processes(machine, gpu.processes)
     if foreign:
         memory = sum(process.memory_mib for process in foreign)
         more = f" and {len(foreign) - MAX_NAMES} more" if len(foreign) > MAX_NAMES else ""
@@ -147,19 +147,19 @@ def _usage(gpu: Gpu, machine: Machine) -> Iterator[Problem]:
         not gpu.processes
         and gpu.mig != "Enabled"
         and (gpu.memory_used_mib or 0) >= FOREIGN_MIB
-        # In a container of a platform, nvidia-smi shows no process at all, those of jobs included.
+        # In the container of a compute platform, nvidia-smi shows no processes, not even those of jobs.
         and not (machine.process and machine.process.node.state == RUNNING)
     ):
         yield Problem("gpu.memory", f"{gpu.memory_used_mib} MiB in use, but nvidia-smi shows no process")
 
 
-def _foreign(machine: Machine, processes: Iterable[Process]) -> list[Process]:
-    """Processes that belong to no cluster, and should use no GPU."""
+def _foreign_processes(machine: Machine, processes: Iterable[Process]) -> list[Process]:
+    """Return the processes that belong to no cluster, and should use no GPU."""
     cluster_containers = {container.id for container in machine.containers.values() if container.cluster}
     return [process for process in processes if not process.of_node and process.container not in cluster_containers]
 
 
-def _xid(xid: Xid) -> Problem:
+def _xid_problem(xid: Xid) -> Problem:
     times = f"{xid.count} times " if xid.count > 1 else ""
     text = f": {xid.text}" if xid.text else ""
     return Problem(
@@ -169,12 +169,12 @@ def _xid(xid: Xid) -> Problem:
     )
 
 
-def invariants(machine: Machine, expected: Expectation) -> Iterator[Invariant]:
+def gpu_invariants(machine: Machine, expected: Expectation) -> Iterator[Invariant]:
     gpus = gpus_of(machine)
     if gpus and expected.gpus != 0:
         yield Invariant("gpu.driver", "the driver", gpus[0].driver_version)
-        yield Invariant("gpu.same", "the GPUs", models(gpus))
+        yield Invariant("gpu.same", "the GPUs", models_text(gpus))
 
 
-def models(gpus: Sequence[Gpu]) -> str:
-    return listed_counts(gpu.name for gpu in gpus)
+def models_text(gpus: Sequence[Gpu]) -> str:
+    return counts_text(gpu.name for gpu in gpus)

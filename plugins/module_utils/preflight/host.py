@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is wrong with the system of a machine: its kernel, its engine, the Python of nodes, missing images."""
+"""The checks host.*, software.* and network.hostname of one machine, and machine.image: missing images."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping
@@ -12,39 +13,42 @@ from ..cluster.engine import EngineStatus
 from ..cluster.machine import Machine
 from ..cluster.state import ROCKSDB
 from ..cluster.system import PACKAGES, RAY
-from .checks import Expectation, Invariant, Problem
+from ..network.interfaces import GLOO_SOCKET_IFNAME, interface_with
+from .checks import GIB, Expectation, Invariant, Problem, gib_text
 
-# What is wrong with the operating system of a machine.
-
-GIB = 1 << 30
-# The least number of open files that Ray recommends.
-OPEN_FILES = 8192
-# Ray writes nothing to a disk that is fuller than 95 %.
-FREE_SHARE = 20
+# The least limit of open files that Ray recommends.
+MIN_OPEN_FILES = 8192
+# Ray writes nothing to a disk that is fuller than 95 %, so the twentieth part has to be free.
+DISK_PARTS = 20
 MAX_NAMES = 5
+# Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
+RAY_WITH_TOKENS = (2, 52)
+# In earlier releases, Ray's head cannot keep its tables on a disk.
+RAY_WITH_TABLES = (2, 57)
 
 
 def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]:
-    host, contained = machine.system, machine.engine.status != EngineStatus.NONE
+    host, has_containers = machine.system, machine.engine.status != EngineStatus.NONE
     if host.stuck:
         names = ", ".join(map(str, host.stuck[:MAX_NAMES]))
         yield Problem("host.stuck", f"processes that hang in the kernel: {len(host.stuck)}, such as {names}")
-    # Ray's own limit matters where Ray writes there; in containers, /tmp is on the engine's disk.
-    least = GIB if contained else max(GIB, host.tmp_total_bytes // FREE_SHARE)
+    # Ray's limit matters only if nodes are processes. In containers, Ray's /tmp is on the engine's disk.
+    least = GIB if has_containers else max(GIB, host.tmp_total_bytes // DISK_PARTS)
     if host.tmp_total_bytes and host.tmp_free_bytes < least:
-        free, total = host.tmp_free_bytes / GIB, host.tmp_total_bytes / GIB
-        yield Problem("host.tmp", f"{free:.1f} GiB of {total:.1f} GiB are free in /tmp, expected {least / GIB:.1f} GiB")
-    if host.open_files.isdigit() and int(host.open_files) < OPEN_FILES:
-        yield Problem("host.nofile", f"at most {host.open_files} open files, expected at least {OPEN_FILES}")
+        free, total = gib_text(host.tmp_free_bytes), gib_text(host.tmp_total_bytes)
+        yield Problem("host.tmp", f"{free} of {total} are free in /tmp, expected {gib_text(least)}")
+    if host.open_files.isdigit() and int(host.open_files) < MIN_OPEN_FILES:
+        yield Problem("host.nofile", f"at most {host.open_files} open files, expected at least {MIN_OPEN_FILES}")
     has_hca = any(port.state == "up" for port in machine.hcas)
-    if not contained and has_hca and host.locked_memory not in ("", "unlimited"):
+    if not has_containers and has_hca and host.locked_memory not in ("", "unlimited"):
         yield Problem("host.memlock", f"at most {host.locked_memory} bytes of memory can be locked, expected unlimited")
     bare = [process for process in host.ray if not process.container]
     # Without containers, these are the nodes themselves.
-    if contained and bare:
+    if has_containers and bare:
         yield Problem("host.ray", f"Ray runs on the machine itself: {', '.join(map(str, bare[:MAX_NAMES]))}")
     if host.token:
-        yield Problem("host.stray_token", f"there is a token in {host.token}", severity=NOTE if contained else WARNING)
+        severity = NOTE if has_containers else WARNING
+        yield Problem("host.stray_token", f"there is a token in {host.token}", severity=severity)
 
 
 def system_invariants(machine: Machine) -> Iterator[Invariant]:
@@ -53,17 +57,9 @@ def system_invariants(machine: Machine) -> Iterator[Invariant]:
         yield Invariant("host.image", f"the image {reference}", image.id.removeprefix("sha256:")[:12] if image else "")
 
 
-# The Python of a node without a container, and its packages. A container has those of its image.
-
-# Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
-RAY_WITH_TOKENS = (2, 52)
-# Earlier ones have no tables that outlive their head.
-RAY_WITH_TABLES = (2, 57)
-
-
-def is_since(ray: str, release: tuple[int, int]) -> bool:
-    """Whether a Ray is of a release or a later one. One that was built by hand may have another form, and passes."""
-    match = re.match(r"(\d+)\.(\d+)", ray)
+def is_at_least(ray_version: str, release: tuple[int, int]) -> bool:
+    """Whether a version of Ray is a release or a later one. True for another form, as of a Ray built by hand."""
+    match = re.match(r"(\d+)\.(\d+)", ray_version)
     return not match or (int(match[1]), int(match[2])) >= release
 
 
@@ -74,16 +70,16 @@ def software_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
     if software.problem:
         yield Problem("software.python", f"{software.path} does not run: {software.problem}")
         return
-    ray = software.packages.get(RAY, "")
-    if not ray:
+    ray_version = software.packages.get(RAY, "")
+    if not ray_version:
         yield Problem("software.python", f"Ray is not installed for {software.path}")
-    elif not is_since(ray, RAY_WITH_TOKENS):
-        problem = f"{software.path} has Ray {ray}, which has no tokens"
+    elif not is_at_least(ray_version, RAY_WITH_TOKENS):
+        problem = f"{software.path} has Ray {ray_version}, which has no tokens"
         yield Problem("software.python", problem, "install Ray 2.57 or later")
-    elif expected.head_storage == ROCKSDB and not is_since(ray, RAY_WITH_TABLES):
+    elif expected.head_storage == ROCKSDB and not is_at_least(ray_version, RAY_WITH_TABLES):
         yield Problem(
             "software.python",
-            f"{software.path} has Ray {ray}, whose head keeps no tables",
+            f"{software.path} has Ray {ray_version}, whose head keeps no tables",
             "install Ray 2.57 or later, or set cluster_head_storage: memory, with which jobs end with their head",
         )
 
@@ -95,15 +91,33 @@ def software_invariants(machine: Machine) -> Iterator[Invariant]:
     yield Invariant("software.ray", "Python", software.python)
     yield Invariant("software.ray", "Ray", software.packages.get(RAY, ""))
     for name, title in PACKAGES.items():
-        # The head has no need of them.
+        # A head without these packages has empty values, which are left out.
         yield Invariant("software.packages", title, software.packages.get(name, ""))
 
 
-# Images of nodes that machines lack.
+def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
+    # Without an expected address, nodes are containers in a network of their own, with other names.
+    loopbacks = [address for address in machine.system.addresses if ipaddress.ip_address(address).is_loopback]
+    if loopbacks and expected.address:
+        interface = interface_with(expected.address, machine.interfaces)
+        name = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
+        effect = f"jobs get {GLOO_SOCKET_IFNAME}={name}" if name else "gloo fails with connectFullMesh"
+        yield Problem(
+            "network.hostname",
+            f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
+            f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
+            WARNING if name else ERROR,
+        )
+
+
+# What follows runs on the controller.
 
 
 def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -> dict[str, tuple[str, str]]:
-    """Find images that machines lack, each with the machine's engine. needed: the image of each machine with nodes."""
+    """Return the image that each machine lacks, with the machine's engine.
+
+    needed: the image of each machine that gets nodes. machines: those that answered.
+    """
     return {
         host: (image, machines[host].engine.name)
         for host, image in needed.items()
@@ -118,10 +132,10 @@ def image_findings(
     archive: bool = False,
     held: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Say where cluster_up gets the images that machines lack.
+    """Yield a finding for each missing image, with where cluster_up gets it.
 
-    builds: the images that the inventory has a Dockerfile for. archive: whether it names a file with images. held: the
-    images that the controller has.
+    builds: the images for which the inventory has a Dockerfile. archive: whether it names a file with images.
+    held: the images that the controller has.
     """
     for host, (image, engine) in missing.items():
         problem, severity = f"the image {image} is missing", WARNING
@@ -135,7 +149,7 @@ def image_findings(
         elif "/" in image:
             remedy = f"cluster_up pulls it; where {host} does not reach its registry: {copy}"
         else:
-            # Such a name is one of Docker's own images, of which none has Ray: this one was built by hand.
+            # To Docker, such a name is one of its official images. None has Ray, so this one was built by hand.
             problem, severity = f"{problem}, and its name has no registry to pull it from", ERROR
             remedy = (
                 f"build it there or on this controller (images/cpu/build.py NAME), or copy it ({copy}), or set "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Checks of the network that jobs use: host names, proxies, HCAs and interfaces, and machines that differ."""
+"""The checks network.*, without that of host names: proxies, HCAs and interfaces, compared on the controller."""
 
 from __future__ import annotations
 
@@ -8,33 +8,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
-from ..argus.common.findings import ERROR, WARNING, Finding
-from ..cluster.machine import Machine
-from ..network.derive import DERIVED, GLOO_SOCKET_IFNAME, HcaClass, Host, Network, common_network, derive, hca_class
-from ..network.interfaces import ETHERNET, interface_with
-from .checks import Context, Expectation, Problem
+from ..argus.common.findings import Finding
+from ..network.derive import DERIVED_VARIABLES, HcaClass, Host, Network, common_network, derive, hca_class
+from ..network.interfaces import ETHERNET
+from .checks import Context, Problem
 
-# A cable has some errors after every restart of a switch. One that is bad has many more than the others.
-FEW_ERRORS, TIMES_MEDIAN = 10, 10
-
-
-def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Problem]:
-    # With a network of its own, a container has other names.
-    loopbacks = [address for address in machine.system.addresses if ipaddress.ip_address(address).is_loopback]
-    if loopbacks and expected.address:
-        interface = interface_with(expected.address, machine.interfaces)
-        name = expected.network_env.get(GLOO_SOCKET_IFNAME) or (interface.name if interface else "")
-        effect = f"jobs get {GLOO_SOCKET_IFNAME}={name}" if name else "gloo fails with connectFullMesh"
-        yield Problem(
-            "network.hostname",
-            f"its host name {machine.system.hostname} resolves to {loopbacks[0]}, a loopback: {effect}",
-            f"give the name the machine's address in /etc/hosts instead of {loopbacks[0]}",
-            WARNING if name else ERROR,
-        )
+# Every cable has some errors after a restart of its switch. A bad cable has many times the median of all cables.
+FEW_ERRORS, MEDIAN_FACTOR = 10, 10
 
 
 def network_hosts(contexts: Mapping[str, Context]) -> dict[str, Host]:
-    """The machines whose network nodes use."""
+    """Return the machines whose network nodes use."""
     return {
         name: Host(machine.interfaces, machine.hcas, len(machine.gpus), expected.address, expected.trains)
         for name, machine, expected in ((name, context.machine, context.expected) for name, context in contexts.items())
@@ -43,32 +27,33 @@ def network_hosts(contexts: Mapping[str, Context]) -> dict[str, Host]:
 
 
 def derived_environment(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
-    """Return the variables of NCCL and gloo that jobs on each machine get unless the inventory sets them."""
+    """Return, by machine, the variables of NCCL and gloo that jobs get unless the inventory sets them."""
     hosts = network_hosts(contexts)
     return {name: settings.environment(hosts[name].hcas) for name, settings in derive(hosts).items()}
 
 
 def network_findings(contexts: Mapping[str, Context]) -> list[Finding]:
-    """The problems that only show over all machines."""
+    """Return the problems that show only when all machines are compared."""
     hosts = network_hosts(contexts)
     derived = derive(hosts)
     fast = hca_class(hosts.values())
     addresses = sorted({"127.0.0.1", *(host.address for host in hosts.values())})
-    findings = [*_interfaces(hosts, derived), *_mtu(hosts, derived), *_counters(hosts), *_numbers(derived)]
+    findings = [*_interface_findings(hosts, derived), *_mtu_findings(hosts, derived)]
+    findings += [*_error_counter_findings(hosts), *_hca_count_findings(derived)]
     for name, host in hosts.items():
-        problems = [*_hcas(host, derived[name], fast), *_gids(derived[name])]
-        problems += _proxies(contexts[name].machine.proxies, addresses)
+        problems = [*_hca_problems(host, derived[name], fast), *_gid_problems(derived[name])]
+        problems += _proxy_problems(contexts[name].machine.proxies, addresses)
         findings += [problem.finding(name) for problem in problems]
     return findings
 
 
 def _most_common(values: Iterable[int]) -> int:
-    """Of several that are equally frequent, the largest."""
+    """Return the most common value; of several that are equally common, the largest. 0 without values."""
     counts = Counter(values)
     return max(counts, key=lambda value: (counts[value], value), default=0)
 
 
-def _hcas(host: Host, derived: Network, fast: HcaClass | None) -> Iterator[Problem]:
+def _hca_problems(host: Host, derived: Network, fast: HcaClass | None) -> Iterator[Problem]:
     if fast is None or not host.trains:
         return
     if not derived.hcas:
@@ -88,16 +73,16 @@ def _hcas(host: Host, derived: Network, fast: HcaClass | None) -> Iterator[Probl
             )
 
 
-def _numbers(derived: Mapping[str, Network]) -> Iterator[Finding]:
-    numbers = {name: len(settings.hcas) for name, settings in derived.items() if settings.hcas}
-    usual = _most_common(numbers.values())
-    for name, number in numbers.items():
-        if number < usual:
-            problem = f"{number} HCA ports of the fast network, expected {usual} as on most machines"
+def _hca_count_findings(derived: Mapping[str, Network]) -> Iterator[Finding]:
+    counts = {name: len(settings.hcas) for name, settings in derived.items() if settings.hcas}
+    usual = _most_common(counts.values())
+    for name, count in counts.items():
+        if count < usual:
+            problem = f"{count} HCA ports of the fast network, expected {usual} as on most machines"
             yield Problem("network.hca_number", problem).finding(name)
 
 
-def _gids(derived: Network) -> Iterator[Problem]:
+def _gid_problems(derived: Network) -> Iterator[Problem]:
     roce = [hca for hca in derived.hcas if hca.link_layer == ETHERNET]
     without = [hca.device for hca in roce if hca.gid_index is None]
     if without:
@@ -107,18 +92,18 @@ def _gids(derived: Network) -> Iterator[Problem]:
         yield Problem("network.gid_index", f"the GID of RoCE v2 over IPv4 has different indexes: {listed}")
 
 
-def _counters(hosts: Mapping[str, Host]) -> Iterator[Finding]:
+def _error_counter_findings(hosts: Mapping[str, Host]) -> Iterator[Finding]:
     ports = [(name, hca) for name, host in hosts.items() for hca in host.hcas]
     for counter in sorted({counter for _name, hca in ports for counter in hca.errors}):
         usual = median(hca.errors.get(counter, 0) for _name, hca in ports)
         for name, hca in ports:
             count = hca.errors.get(counter, 0)
-            if count > max(FEW_ERRORS, TIMES_MEDIAN * usual):
+            if count > max(FEW_ERRORS, MEDIAN_FACTOR * usual):
                 problem = f"{hca.device} port {hca.port} counts {count} x {counter}, the others about {usual:g}"
                 yield Problem("network.hca_errors", problem).finding(name)
 
 
-def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
+def _interface_findings(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
     shared = common_network(hosts.values())
     for name, host in hosts.items():
         address = derived[name].address
@@ -131,7 +116,7 @@ def _interfaces(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> It
             yield Problem("network.subnet", text).finding(name)
 
 
-def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
+def _mtu_findings(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[Finding]:
     sizes = {
         name: interface.mtu
         for name, host in hosts.items()
@@ -145,7 +130,7 @@ def _mtu(hosts: Mapping[str, Host], derived: Mapping[str, Network]) -> Iterator[
             yield Problem("network.mtu", problem).finding(name)
 
 
-def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[Problem]:
+def _proxy_problems(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[Problem]:
     named = [name for name in proxies if name != "no_proxy"]
     excluded = [part.strip() for part in proxies.get("no_proxy", "").split(",")]
     missing = [address for address in addresses if not any(_excludes(part, address) for part in excluded)]
@@ -159,6 +144,7 @@ def _proxies(proxies: Mapping[str, str], addresses: Iterable[str]) -> Iterator[P
 
 
 def _excludes(part: str, address: str) -> bool:
+    """Whether a part of no_proxy excludes an address: "*", the address itself or its network."""
     if part in ("*", address):
         return True
     try:
@@ -168,17 +154,18 @@ def _excludes(part: str, address: str) -> bool:
 
 
 def hardware_cells(contexts: Mapping[str, Context]) -> dict[str, dict[str, str]]:
-    """Cells of the hardware table; a value that the inventory sets is marked."""
+    """Return the cells of the hardware table by machine and title. Values are marked as set or derived."""
     hosts = network_hosts(contexts)
-    return {name: _row(net, contexts[name].expected.network_env, hosts[name]) for name, net in derive(hosts).items()}
+    env = {name: context.expected.network_env for name, context in contexts.items()}
+    return {name: _cells_of(net, env[name], hosts[name]) for name, net in derive(hosts).items()}
 
 
-def _row(derived: Network, inventory_env: Mapping[str, str], host: Host) -> dict[str, str]:
+def _cells_of(derived: Network, inventory_env: Mapping[str, str], host: Host) -> dict[str, str]:
     environment = {**derived.environment(host.hcas), **inventory_env}
     rate = f"{len(derived.hcas)} x {derived.rate_gbit:g} Gbit/s" if derived.hcas else ""
     shown = {
         name: f"{environment[name]} {'(set)' if name in inventory_env else '(derived)'}"
-        for name in DERIVED
+        for name in DERIVED_VARIABLES
         if name in environment
     }
     return {"rate": rate, "address": derived.address or host.address, **shown}

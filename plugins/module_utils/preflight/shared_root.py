@@ -1,123 +1,98 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The shared root, compared between all machines: its mounts, and a trial in which all of them write."""
+"""The checks root.*: the shared root as one machine sees it. storage.py compares it between machines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import stat
+from collections.abc import Iterator, Sequence
 
-from ..argus.common.findings import Finding
-from ..cluster.hardware import PathState
-from .checks import Context, Problem, differences
-
-# The mount of the shared root, compared between all machines.
-
-# File systems of one machine alone. A bind mount of one of them may still be shared by containers.
-LOCAL = ("btrfs", "ext2", "ext3", "ext4", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
-# Options that name the client, and those that the kernel adds without a meaning for us.
-OWN = ("addr=", "clientaddr=", "mountaddr=", "port=", "mountport=", "seclabel", "relatime")
+from ..argus.common.shared_root import JOBS_DIR
+from ..cluster.machine import Machine
+from ..cluster.paths import PathState
+from .checks import GIB, Expectation, Problem, gib_text, node_uid_gid
 
 
-def mount_findings(contexts: Mapping[str, Context]) -> Iterator[Finding]:
-    mounts = {host: mount for host, context in contexts.items() if (mount := mount_of_root(context))}
-    for key, name, value in (
-        ("storage.type", "the type of the shared root", lambda mount: mount.fstype),
-        ("storage.source", "the source of the shared root", lambda mount: mount.source),
-        ("storage.options", "the list of mount options", options),
-    ):
-        yield from differences(key, name, {host: value(mount) for host, mount in mounts.items()})
-    # Nodes that are processes may share a host: it has the same addresses.
-    machines = {tuple(nic.addresses for nic in contexts[host].machine.interfaces) or host for host in mounts}
-    for host, mount in mounts.items():
-        if mount.fstype in LOCAL and len(machines) > 1:
-            yield Problem("storage.local", f"the shared root is {mount.fstype} from {mount.source}").finding(host)
+def shared_root_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
+    path = expectation.shared_root
+    state = next((mount for mount in machine.mounts if mount.path == path), None)
+    if not path or state is None:
+        return
+    location = f"{state.fstype} from {state.source}, mounted at {state.mount_point}"
+    types = list(expectation.shared_root_fstypes)
+    expected = f" of type {' or '.join(types)}" if types else ""
+    if state.error:
+        yield Problem(
+            "root.answers",
+            f"shared root {path} cannot be read: {state.error} ({location}), expected a directory{expected}",
+            "bring its file server back, or unmount it (umount -l) and mount it again",
+        )
+        return
+    if not state.exists:
+        yield Problem(
+            "root.answers",
+            f"shared root {path} does not exist (its nearest parent is on {location}), expected a directory{expected}",
+            f"mount the shared file system at {path}, or create the directory where it is mounted already",
+        )
+        return
+    if types and state.fstype not in types:
+        yield Problem(
+            "root.type",
+            f"shared root {path} is {location}, expected{expected}",
+            f'mount the shared file system at {path}, or add "{state.fstype}" to preflight_shared_root_fstypes',
+        )
+    yield from _use_problems(machine, expectation, state, location)
+    yield from _owner_problems(machine, expectation, state)
 
 
-def options(mount: PathState) -> str:
-    return ",".join(sorted(option for option in mount.options if not option.startswith(OWN)))
+def _use_problems(machine: Machine, expectation: Expectation, state: PathState, location: str) -> Iterator[Problem]:
+    user, read_only = node_uid_gid(machine, expectation), "ro" in state.options
+    # On NFS, root may have no rights (root_squash). It needs none if the nodes' user has them.
+    ansible_needs_access = read_only or machine.uid != 0 or not _can_write_as_user(state, user, expectation.groups)
+    if not state.writable and ansible_needs_access:
+        yield Problem(
+            "root.writable",
+            f"shared root {state.path} ({location}) is {'mounted read-only' if read_only else 'not writable'}, "
+            f'expected writable for user "{machine.user}" (uid {machine.uid})',
+            "mount it with the option rw"
+            if read_only
+            else f"give it to the nodes' user (chown {user}), on NFS with root_squash on the server",
+        )
+    if state.free_bytes < expectation.shared_root_free_gib * GIB:
+        yield Problem(
+            "root.space",
+            f"shared root {state.path} ({location}) has {gib_text(state.free_bytes)} free, "
+            f"expected at least {expectation.shared_root_free_gib:g} GiB",
+            f"remove old checkpoints and outputs below {state.path}, or grow the file system",
+        )
 
 
-def mount_of_root(context: Context) -> PathState | None:
-    """The mount of the shared root; None if it could not be read, which is a finding of its own."""
-    path = context.expected.shared_root
-    mount = next((mount for mount in context.machine.mounts if mount.path == path), None)
-    return mount if mount and mount.exists and not mount.error else None
+def _can_write_as_user(state: PathState, user: str, groups: Sequence[str]) -> bool:
+    """Whether a user other than root can write to the directory, or owns the job archives in it.
 
-
-# Judge a trial on the shared root: what each machine has written, and what the others have seen of it.
-
-# NFS looks again after 3 seconds at first (acregmin), and after 30 for directories (acdirmin).
-LATE_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """The answer of one machine. error: why it could not take part. written: the result of its step `written`.
-
-    seen: by host, as this machine sees its file. locks: by kind, their state on this machine.
+    groups: further groups of the user. The number of a group with a name is unknown here, so it counts as a match.
     """
-
-    error: str = ""
-    written: Mapping[str, Any] = field(default_factory=dict)
-    seen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    locks: Mapping[str, str] = field(default_factory=dict)
-
-
-def trial_of(written: Mapping[str, Any], compared: Mapping[str, Any]) -> TrialResult:
-    """The answer of a machine from the results of its tasks, which do not fail, so that all machines are judged."""
-    answer = compared.get("trial") or {}
-    return TrialResult(
-        error=str(written.get("msg") or compared.get("msg") or ""),
-        written=written.get("trial") or {},
-        seen=answer.get("seen") or {},
-        locks=answer.get("locks") or {},
-    )
+    uid, gid = user.split(":")
+    owner, group = (state.owner or ":").split(":")
+    is_member = group in (gid, *groups) or not all(map(str.isdigit, groups))
+    rights = (state.mode or 0) >> (6 if uid == owner else 3 if is_member else 0)
+    return uid != "0" and (rights & 0o3 == 0o3 or (state.archives_owner or "").split(":")[0] == uid)
 
 
-def trial_findings(trials: Mapping[str, TrialResult]) -> list[Finding]:
-    return [
-        problem.finding(host)
-        for host, trial in trials.items()
-        for problem in (*_write_problems(trial), *_locks(trial, trials), *_seen(trial, trials))
-    ]
-
-
-def _write_problems(trial: TrialResult) -> Iterator[Problem]:
-    written = trial.written
-    if trial.error:
-        yield Problem("storage.trial", trial.error)
-    if written and not written["renamed"]:
-        yield Problem("storage.rename", "a file that another one was renamed to has its old content")
-    if written and written["uid"] != written["seen_uid"]:
-        yield Problem("storage.owner", f"a file of user {written['uid']} belongs to user {written['seen_uid']} there")
-
-
-def _locks(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
-    if "locks" in trial.written:
-        missing = [kind for kind in ("flock", "fcntl") if kind not in trial.written["locks"]]
-        if missing:
-            yield Problem("storage.locks", f"{' and '.join(missing)} does not work")
-    held_kinds = {kind for result in trials.values() for kind in result.written.get("locks", ())}
-    for kind, state in trial.locks.items():
-        if kind in held_kinds and state != "held":
-            effect = "this machine gets it, too" if state == "free" else "it fails on this machine"
-            yield Problem("storage.locks", f"another machine holds a lock ({kind}), and {effect}")
-
-
-def _seen(trial: TrialResult, trials: Mapping[str, TrialResult]) -> Iterator[Problem]:
-    for other, seen in trial.seen.items():
-        written = trials[other].written if other in trials else {}
-        if not written:
-            # It did not take part.
-            continue
-        if seen["seconds"] is None:
-            yield Problem("storage.canary", f"it does not see the file that {other} has written")
-        elif not seen["right"]:
-            yield Problem("storage.canary", f"it does not read what {other} has written")
-        elif seen["uid"] != written["seen_uid"]:
-            user = f"user {seen['uid']} as owner of a file that belongs to user {written['seen_uid']} on {other}"
-            yield Problem("storage.owner", f"it sees {user}")
-        elif seen["seconds"] > LATE_SECONDS:
-            late = f"after {seen['seconds']:.0f} s, expected {LATE_SECONDS:.0f} s at most"
-            yield Problem("storage.late", f"it sees the file of {other} {late}")
+def _owner_problems(machine: Machine, expectation: Expectation, state: PathState) -> Iterator[Problem]:
+    if state.mode is not None and state.mode & stat.S_IWOTH and not state.mode & stat.S_ISVTX:
+        yield Problem(
+            "root.mode",
+            f"every user of the machine can replace the directories of the shared root {state.path} "
+            f"(mode {state.mode:o}), expected a directory that only its owner or group can write to",
+            f"chmod o-w {state.path}, or set the sticky bit (chmod +t)",
+        )
+    # Without root, nodes run as Ansible's user, who creates the archives.
+    user, owner = node_uid_gid(machine, expectation), state.archives_owner
+    if machine.uid == 0 and owner and owner.split(":")[0] != user.split(":")[0]:
+        can_be_set = not machine.process and not owner.startswith("0:")
+        other = f'set ray_node_user: "{owner}" for the nodes, or ' if can_be_set else ""
+        yield Problem(
+            "root.owner",
+            f"the job archives in {state.path}/{JOBS_DIR} belong to {owner}, expected the nodes' user {user}",
+            f"{other}change their owner: chown -hR {user} {state.path}/{JOBS_DIR}",
+        )

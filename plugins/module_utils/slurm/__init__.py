@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Slurm: `step` and `relay` are the programs of the steps of an allocation, which run commands."""
+"""Programs that run in the steps of a Slurm job: `step` runs the commands that `relay` passes to it."""

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs a command by the step of a Slurm job on the same host: `relay.py JOB COMMAND...`.
+"""Lets the main step of a Slurm job (step.py) on the same host run a command: `relay.py JOB COMMAND...`.
 
-It passes its own input and output on to the command, and ends as the command does. See step.py.
-
-A program of one file that needs only the standard library of Python 3.9: each command of the connection contains it.
+The command gets the input and output of this program, which ends with the command's exit code. This program is a single
+file that needs only the standard library of Python 3.9, because each command of Ansible's connection contains its text.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ import struct
 import sys
 import time
 
-NAME = "\0argus-verl-{uid}-{job}"
-# The step begins a moment after its job.
-PATIENCE_SECONDS = 30.0
+SOCKET_NAME = "\0argus-verl-{uid}-{job}"
+# The main step starts a moment after its job.
+CONNECT_SECONDS = 30.0
 
 
-def connect_to_step(job: str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
+def connect_to_step(job: str, seconds: float = CONNECT_SECONDS) -> socket.socket:
     deadline = time.monotonic() + seconds
     while True:
         step = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            step.connect(NAME.format(uid=os.geteuid(), job=job))
+            step.connect(SOCKET_NAME.format(uid=os.geteuid(), job=job))
             break
         except OSError as error:
             step.close()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The step of a Slurm job that runs commands on one host, and ends with the job: `step.py DIRECTORY`.
+"""The main step of a Slurm job on one host. It runs commands until the job ends: `step.py DIRECTORY`.
 
-What a step leaves behind is ended by Slurm with the step. So the steps of Ansible's connection hand their commands over
-(relay.py), and this program runs them: what they leave, such as a node of Ray, lasts as long as the job, and has its
-cgroup. It also runs in a container, if the step does.
+When a step ends, Slurm kills all processes that it started. Ansible's connection makes a short step for each command.
+Such a step only relays its command to the main step (relay.py). So what a command starts, such as a node of Ray, lasts
+as long as the job, in the cgroup of the job. If the main step runs in a container, so do the commands.
 
-A program of one file that needs only the standard library of Python 3.9: the batch script passes it to Python.
+DIRECTORY is the cluster's directory on the host. This program is a single file that needs only the standard library of
+Python 3.9, because the batch script passes its text to Python.
 """
 
 from __future__ import annotations
@@ -24,42 +25,42 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# An abstract socket, which belongs to the network: containers have file systems of their own.
-NAME = "\0argus-verl-{uid}-{job}"
-ORDERS = "*/nodes/*/node.json"
-# Slurm kills after KillWait, 30 s by default.
+# An abstract socket belongs to the network namespace, so a container with its own file system can use it.
+SOCKET_NAME = "\0argus-verl-{uid}-{job}"
+# The order of each node in DIRECTORY: how its supervisor runs Ray.
+ORDER_FILES = "*/nodes/*/node.json"
+# How long processes may take to end. Slurm kills them after KillWait, 30 s by default.
 END_SECONDS = 20.0
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
 PR_SET_CHILD_SUBREAPER = 36
 NOT_FOUND = 127
-# Slurm may set the variables of all vendors, which contradict each other once Ray sets one for an actor.
-DEVICES = (
+# Slurm may set the variables of all vendors. They contradict each other when Ray sets one of them for an actor.
+DEVICE_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL",
     "ZE_AFFINITY_MASK",
 )
-# The driver of AMD's GPUs.
-AMD = Path("/dev/kfd")
+AMD_DRIVER = Path("/dev/kfd")
 
 
 def visible_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
-    """Which of the host's GPUs the job has, in one variable. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
+    """Return the one variable that names the job's GPUs. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
     name, source = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",) * 2
     devices = environ.get(name) or environ.get(source)
     return {name: devices} if devices else {}
 
 
 def command_environment(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
-    """The environment of commands: that of the step, without what is meant for other programs."""
-    left_out = (*DEVICES, "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    """Return the environment of commands: that of the step, without variables for other programs."""
+    left_out = (*DEVICE_VARIABLES, "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     variables = {name: text for name, text in environ.items() if name not in left_out}
     return {**variables, **visible_devices(environ, amd), "LANG": "C.UTF-8"}
 
 
 def create_directory(directory: Path) -> None:
-    """Make the directory of the cluster anew: that of a job that was requeued may be left."""
+    """Create the cluster's directory. One that exists, as after Slurm requeued the job, is removed first."""
     with contextlib.suppress(FileNotFoundError):
         status = directory.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
@@ -74,8 +75,8 @@ def is_own(connection: socket.socket) -> bool:
     return int(struct.unpack("3i", credentials)[1]) == os.geteuid()
 
 
-def serve(connection: socket.socket) -> None:
-    """Run one command for a relay, with the relay's input and output, and answer with its exit code."""
+def run_command(connection: socket.socket) -> None:
+    """Run the command of a relay with the relay's input and output, and answer with its exit code."""
     received, streams, _flags, _address = socket.recv_fds(connection, 65536, 3)
     while part := connection.recv(65536):
         received += part
@@ -83,16 +84,16 @@ def serve(connection: socket.socket) -> None:
     if not child:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        # Processes that the command leaves must not keep these open.
+        # Processes that the command leaves behind must not keep other descriptors open.
         os.closerange(3, max(streams) + 1)
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         argv = json.loads(received)
         with contextlib.suppress(OSError):
-            # The command of the user whose job this is.
-            os.execvpe(argv[0], argv, command_environment(os.environ, AMD.exists()))  # noqa: S606
+            # Not S606: the relay is of this user (is_own), to whom the job belongs.
+            os.execvpe(argv[0], argv, command_environment(os.environ, AMD_DRIVER.exists()))  # noqa: S606
         os._exit(NOT_FOUND)
-    # Only the command keeps the streams open: the reader of its output sees its end.
+    # Close the streams here, so that whoever reads the output sees its end when the command ends.
     for stream in (*streams, *range(3)):
         with contextlib.suppress(OSError):
             os.close(stream)
@@ -104,42 +105,42 @@ def serve(connection: socket.socket) -> None:
 
 def listen(job: str) -> socket.socket:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(NAME.format(uid=os.geteuid(), job=job))
+    server.bind(SOCKET_NAME.format(uid=os.geteuid(), job=job))
     server.listen(64)
     server.settimeout(0.1)
     return server
 
 
-def run(server: socket.socket) -> None:
-    """Serve until this process is told to end."""
+def serve(server: socket.socket) -> None:
+    """Run the commands of relays until this process gets SIGTERM or SIGINT."""
     while True:
         with contextlib.suppress(OSError):
-            serve_in_child(server.accept()[0])
-        reap()
+            run_in_child(server.accept()[0])
+        reap_children()
         received = signal.sigtimedwait(SIGNALS, 0)
         if received and received.si_signo != signal.SIGCHLD:
             return
 
 
-def serve_in_child(connection: socket.socket) -> None:
-    """Serve a relay in a process of its own."""
+def run_in_child(connection: socket.socket) -> None:
+    """Run the command of a relay in a child process, which waits for its end."""
     with connection:
         if not is_own(connection) or os.fork():
             return
         connection.settimeout(None)
         with contextlib.suppress(OSError, ValueError):
-            serve(connection)
+            run_command(connection)
         os._exit(0)
 
 
-def reap() -> None:
+def reap_children() -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def descendants(pid: int) -> set[int]:
-    """All descendants of a process, which adopts those that lose their parent."""
+    """Return all descendants of a process. As a subreaper, this process adopts those that lose their parent."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -155,9 +156,9 @@ def descendants(pid: int) -> set[int]:
 
 
 def end_all(directory: Path) -> None:
-    """End everything, and remove what the cluster has on this host: after the job no other process can."""
+    """End all descendants, and remove the cluster's directory and its nodes' sessions: later, no process can."""
     sessions = []
-    for order in directory.glob(ORDERS):
+    for order in directory.glob(ORDER_FILES):
         with contextlib.suppress(OSError, ValueError, KeyError):
             sessions.append(str(json.loads(order.read_bytes())["working_directory"]))
     signalled: set[int] = set()
@@ -169,7 +170,7 @@ def end_all(directory: Path) -> None:
                 os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         signalled |= running
         time.sleep(0.05)
-        reap()
+        reap_children()
     for path in (*sessions, str(directory)):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -179,7 +180,7 @@ def main(directory: Path) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     create_directory(directory)
-    run(listen(os.environ["SLURM_JOB_ID"]))
+    serve(listen(os.environ["SLURM_JOB_ID"]))
     end_all(directory)
 
 

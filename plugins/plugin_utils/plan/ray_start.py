@@ -14,7 +14,7 @@ from typing import Any
 
 from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
 from ...module_utils.argus.ray import departures
-from ...module_utils.cluster.devices import VISIBLE
+from ...module_utils.cluster.devices import HIP_VISIBLE_DEVICES
 from ...module_utils.cluster.ports import DASHBOARD_PORT
 from ...module_utils.cluster.state import CURRENT, PROGRAM_PATH, ROCKSDB
 from ..inventory.nodes import HEAD, ROCM, WORKER_RESOURCES, NodePlan
@@ -86,7 +86,7 @@ def ray_environment(
     settings = plan.settings
     # With ROCm, a node sees all GPUs of its machine: this tells Ray its share.
     has_rocm_share = plan.accelerator == ROCM and plan.gpu_ids is not None
-    gpu_share = {VISIBLE: ",".join(map(str, plan.gpu_ids or ()))} if has_rocm_share else {}
+    gpu_share = {HIP_VISIBLE_DEVICES: ",".join(map(str, plan.gpu_ids or ()))} if has_rocm_share else {}
     return {
         # Without both, a ~/.ray/auth_token of the image or the user would enable or disable tokens.
         "RAY_AUTH_MODE": "token",

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
-    DeviceFile,
-    openable,
-)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile, is_openable
 
 
 @pytest.mark.parametrize(
@@ -18,4 +15,4 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import 
     ],
 )
 def test_devices_that_a_user_can_open(mode: int, uid: int, groups: list[int], opens: bool) -> None:
-    assert openable(DeviceFile("/dev/x", mode, 104, 110), uid, groups) is opens
+    assert is_openable(DeviceFile("/dev/x", mode, 104, 110), uid, groups) is opens

@@ -5,10 +5,10 @@ import json
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
     Image,
-    only_absence,
     parse_containers,
     parse_engine_info,
     parse_image,
+    reports_only_absence,
 )
 from samples import recorded
 
@@ -89,4 +89,4 @@ def test_containers_of_docker() -> None:
     ],
 )
 def test_absence_is_the_only_error(err: str, absent: bool) -> None:
-    assert only_absence(err) is absent
+    assert reports_only_absence(err) is absent

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import (
     Gpu,
     parse_nvidia_gpus,
     parse_xids,
     read_amd_gpus,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, processes, with_origin
+from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, list_processes, with_origin
 from samples import nvidia_smi
 
 RECORDED = Path(__file__).parents[3] / "fixtures" / "preflight"
@@ -126,7 +126,7 @@ def test_amd_gpus_of_sysfs(tmp_path: Path) -> None:
 def test_names_of_cgroups(tmp_path: Path, line: str, container: str) -> None:
     write(tmp_path / "proc/1/stat", "1 (a (b) c) D 1 1")
     write(tmp_path / "proc/30/stat", "")
-    assert list(processes(tmp_path)) == [Process(1, "a (b) c", "D")]
+    assert list(list_processes(tmp_path)) == [Process(1, "a (b) c", "D")]
     write(tmp_path / "proc/7/environ", "PATH=/bin\0ARGUS_VERL_NODE_DIRECTORY=/home/ml/nodes/gpu-1\0")
     write(tmp_path / "proc/8/environ", "NOT_ARGUS_VERL_NODE_DIRECTORY=/home/ml\0")
     assert [with_origin(tmp_path, Process(pid, "python3")).of_node for pid in (7, 8, 9)] == [True, False, False]

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import (
-    mount_of,
-    parse_mountinfo,
-)
+from ansible_collections.argus.verl.plugins.module_utils.cluster.paths import mount_of, parse_mountinfo
 from samples import recorded
 
 

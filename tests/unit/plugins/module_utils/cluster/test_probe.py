@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster import engine as engines
-from ansible_collections.argus.verl.plugins.module_utils.cluster import probe as probes
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import DeviceFile
-from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import EngineError, EngineStatus
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import (
+    NOT_INSTALLED,
+    EngineError,
+    EngineStatus,
+    Run,
+)
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Probe, proxies_of
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import Hca
@@ -24,13 +27,13 @@ from samples import RECORDED, nvidia_smi, recorded
 Answer = tuple[int, str, str]
 
 
-def answering(answers: dict[str, Answer]) -> probes.Run:
+def answering(answers: dict[str, Answer]) -> Run:
     """Return a runner that knows command lines by their beginning; any other program is not installed."""
 
     def run(argv: Sequence[str]) -> Answer:
         line = " ".join(argv)
         matches = [answer for beginning, answer in answers.items() if line.startswith(beginning)]
-        return matches[0] if matches else (engines.NOT_INSTALLED, "", f"{argv[0]}: not found")
+        return matches[0] if matches else (NOT_INSTALLED, "", f"{argv[0]}: not found")
 
     return run
 
@@ -81,7 +84,7 @@ def tree(tmp_path: Path) -> Path:
 def test_memory_is_limited_by_the_container(tree: Path, limit_file: str) -> None:
     for text, memory in (("1099511627776\n", 1099511627776), ("max\n", 2113958512 * 1024)):
         write(tree / "sys/fs/cgroup" / limit_file, text)
-        assert Probe(root=tree).memory() == memory
+        assert Probe(root=tree).memory_bytes() == memory
 
 
 def test_existing_and_missing_paths(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,14 +130,14 @@ def test_port_is_in_use_only_while_a_process_listens(family: int, address: str) 
     with socket.socket(family) as listener:
         listener.bind((address, 0))
         port = listener.getsockname()[1]
-        assert port not in Probe().listeners()
+        assert port not in Probe().listening_ports()
         listener.listen()
-        assert port in Probe().listeners()
+        assert port in Probe().listening_ports()
         # The side that closes first stays in TIME_WAIT.
         with socket.create_connection((address, port)):
             accepted, _address = listener.accept()
             accepted.close()
-    assert port not in Probe().listeners()
+    assert port not in Probe().listening_ports()
 
 
 HEAD = "166ae458e00155cd2d05b4e5ff5d9de3095d0d729423afb3b755d13ab65e8656"

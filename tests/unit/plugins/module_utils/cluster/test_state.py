@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.state import (
     COMMAND_TEXT,
     PROGRAM_PATH,
-    State,
+    StateDirectory,
     StateError,
     program_of,
     read_token,
@@ -23,7 +23,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to
 
 @as_root
 def test_another_user_of_the_nodes_gets_the_token_and_an_empty_registry(tmp_path: Path) -> None:
-    state = State(str(tmp_path), "mvp", check=False)
+    state = StateDirectory(str(tmp_path), "mvp", check=False)
     token, jobs = tmp_path / "mvp" / "auth_token", tmp_path / "mvp" / "jobs"
     with state.open(create=True):
         assert state.provide_token(OTHER, "", rotate=False)
@@ -47,7 +47,7 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "auth_token")
     with pytest.raises(StateError):
         read_token(tmp_path / "auth_token")
-    victim, state = tmp_path / "victim", State(str(tmp_path), "mvp", check=False)
+    victim, state = tmp_path / "victim", StateDirectory(str(tmp_path), "mvp", check=False)
     victim.mkdir()
     (tmp_path / "argus-1.zip").touch()
     with state.open(create=True):
@@ -64,14 +64,14 @@ def test_what_is_not_ours_is_refused(tmp_path: Path) -> None:
 
 
 def test_versions_of_the_program_stay_side_by_side(tmp_path: Path) -> None:
-    state, path = State(str(tmp_path), "mvp", check=False), tmp_path / "mvp" / "program"
+    state, path = StateDirectory(str(tmp_path), "mvp", check=False), tmp_path / "mvp" / "program"
     old, new = tmp_path / "argus-1.zip", tmp_path / "argus-2.zip"
     old.write_text("old")
     new.write_text("new")
     with state.open(create=True):
         assert state.provide_program(old) == [str(path / "argus-1.zip"), str(path / "argus")]
         assert state.provide_program(old) == []
-        assert State(str(tmp_path), "mvp", check=True).provide_program(new) == [str(path / "argus-2.zip")]
+        assert StateDirectory(str(tmp_path), "mvp", check=True).provide_program(new) == [str(path / "argus-2.zip")]
         assert program_of(tmp_path / "mvp") == "argus-1.zip"
         assert state.provide_program(new) == [str(path / "argus-2.zip")]
         assert program_of(tmp_path / "mvp") == "argus-2.zip"

@@ -12,7 +12,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.host import (
     RAY_WITH_TABLES,
     RAY_WITH_TOKENS,
     image_findings,
-    is_since,
+    is_at_least,
     missing_images,
 )
 from samples import machine
@@ -53,8 +53,8 @@ def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], re
 
 
 def test_releases_of_ray_with_tokens() -> None:
-    assert [is_since(ray, RAY_WITH_TOKENS) for ray in ("2.51.2", "1.99.0", "2.9.3")] == [False] * 3
-    assert [is_since(ray, RAY_WITH_TOKENS) for ray in ("2.52.0", "2.60.0", "3.0.0.dev0", "unknown")] == [True] * 4
+    assert [is_at_least(ray, RAY_WITH_TOKENS) for ray in ("2.51.2", "1.99.0", "2.9.3")] == [False] * 3
+    assert [is_at_least(ray, RAY_WITH_TOKENS) for ray in ("2.52.0", "2.60.0", "3.0.0.dev0", "unknown")] == [True] * 4
     role = yaml.safe_load((REPO / "roles" / "ray_image" / "vars" / "main.yml").read_text())
     assert role["__ray_image_with_tokens"] == "{}.{}".format(*RAY_WITH_TOKENS)
     assert "{}.{}".format(*RAY_WITH_TABLES) in role["__ray_image_oldest_ray"]

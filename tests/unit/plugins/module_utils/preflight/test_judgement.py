@@ -15,7 +15,7 @@ from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import
     FAST,
     Context,
     Expectation,
-    differences,
+    difference_findings,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.judgement import (
     Judgement,
@@ -47,12 +47,12 @@ def test_problems_are_of_checks_in_the_table() -> None:
 
 
 def test_the_hosts_that_differ_from_most_are_named() -> None:
-    assert list(differences(CHECK, "it", {})) == []
-    assert list(differences(CHECK, "it", {"a": "1", "b": "1", "c": ""})) == []
-    (finding,) = differences(CHECK, "it", {"a": "2", "b": "1", "c": "1", "d": ""})
+    assert list(difference_findings(CHECK, "it", {})) == []
+    assert list(difference_findings(CHECK, "it", {"a": "1", "b": "1", "c": ""})) == []
+    (finding,) = difference_findings(CHECK, "it", {"a": "2", "b": "1", "c": "1", "d": ""})
     assert finding.where == "a" and "2 of 3" in finding.problem
     # The first of two that are equally frequent.
-    assert [finding.where for finding in differences(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
+    assert [finding.where for finding in difference_findings(CHECK, "it", {"a": "1", "b": "2"})] == ["b"]
 
 
 def test_findings_are_of_all_hosts_and_worst_first() -> None:

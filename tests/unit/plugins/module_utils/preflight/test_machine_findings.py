@@ -11,7 +11,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.node_process import NodeProcess
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import KFD, DeviceFile
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Engine, EngineStatus, Image
-from ansible_collections.argus.verl.plugins.module_utils.cluster.hardware import Gpu, Xid
+from ansible_collections.argus.verl.plugins.module_utils.cluster.gpus import Gpu, Xid
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import Machine
 from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import DASHBOARD_USE, PortRange
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import Process, Software, System

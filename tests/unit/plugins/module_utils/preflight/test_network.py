@@ -7,10 +7,10 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.system import System
 from ansible_collections.argus.verl.plugins.module_utils.network.interfaces import INFINIBAND, Hca, Interface
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import Context, Expectation
+from ansible_collections.argus.verl.plugins.module_utils.preflight.host import hostname_problems
 from ansible_collections.argus.verl.plugins.module_utils.preflight.network import (
     derived_environment,
     hardware_cells,
-    hostname_problems,
     network_findings,
 )
 from samples import HEALTHY

@@ -2,10 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ansible_collections.argus.verl.plugins.module_utils.preflight.shared_root import (
-    TrialResult,
-    trial_findings,
-)
+from ansible_collections.argus.verl.plugins.module_utils.preflight.storage import TrialResult, trial_findings
 
 NAMES = ("a", "b", "c")
 WRITTEN = {"uid": 61000, "seen_uid": 61000, "renamed": True}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.preflight import trial as module
-from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import PREFIX, Trial, TrialError
+from ansible_collections.argus.verl.plugins.module_utils.preflight.trial import DIRECTORY_PREFIX, Trial, TrialError
 
 TOKEN = "0123456789abcdef"
 NAMES = ("a", "gpu/1")
@@ -23,7 +23,7 @@ def of(root: Path, host: str) -> Trial:
 
 
 def meeting(root: Path) -> Path:
-    return root / f"{PREFIX}{TOKEN}"
+    return root / f"{DIRECTORY_PREFIX}{TOKEN}"
 
 
 def test_two_machines_that_share_a_directory(tmp_path: Path) -> None:
@@ -75,11 +75,13 @@ def test_pipes_of_a_job_hold_up_nobody(tmp_path: Path) -> None:
 
 
 def test_trials_that_were_interrupted_are_removed_by_a_later_one(tmp_path: Path) -> None:
-    old, new, other = (tmp_path / name for name in (f"{PREFIX}{'a' * 16}", f"{PREFIX}{'b' * 16}", "data"))
+    old, new, other = (
+        tmp_path / name for name in (f"{DIRECTORY_PREFIX}{'a' * 16}", f"{DIRECTORY_PREFIX}{'b' * 16}", "data")
+    )
     for directory in (old, new, other):
         directory.mkdir()
         (directory / "file").touch()
-    link = tmp_path / f"{PREFIX}{'c' * 16}"
+    link = tmp_path / f"{DIRECTORY_PREFIX}{'c' * 16}"
     link.symlink_to(other)
     for directory in (old, other):
         os.utime(directory, (0, 0))

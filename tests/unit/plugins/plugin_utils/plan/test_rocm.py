@@ -8,8 +8,8 @@ import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
     groups_of,
-    read_devices,
-    read_gpus,
+    read_device_files,
+    read_render_devices,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.container import container_arguments
@@ -48,9 +48,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
-    assert read_gpus(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
-    assert read_gpus(root / "none") == []
-    files = read_devices(root, read_gpus(root))
+    assert read_render_devices(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
+    assert read_render_devices(root / "none") == []
+    files = read_device_files(root, read_render_devices(root))
     assert [file.path for file in files] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD136"]
     assert (files[0].mode, files[0].uid, files[0].gid) == (0o660, os.geteuid(), os.getegid())
     # Those of root, and of devices that are readable only, do not count.

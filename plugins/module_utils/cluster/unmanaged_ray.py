@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Finds and removes Ray that was started on a machine by hand, outside of this collection.
+"""Lists and removes unmanaged Ray: Ray that was started on a machine by hand, outside of this collection.
 
-Containers and processes with a label or mark of this collection are left out, so that none is removed here. Runs on
-machines with Python 3.9 and newer.
+What belongs to the collection is managed, and is never listed: a container with CLUSTER_LABEL, and a process with the
+environment variable MARK or CLUSTER.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from typing import Any
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
 from ..argus.common.node_process import MARK, PROC
-from .engine import CLUSTER_LABEL, NOT_INSTALLED, error_message
-from .probe import Run, user_name
-from .system import RAY_PROGRAMS
+from .engine import CLUSTER_LABEL, NOT_INSTALLED, Run, error_message
+from .system import CONTAINER_ID, RAY_PROGRAMS, user_name
 
-# Such as mvp-ray-head and ray_worker.
+# Matches mvp-ray-head and ray_worker.
 RAY_CONTAINER_NAME = re.compile(r"(?:^|[-_.])ray(?:[-_.]|$)", re.IGNORECASE)
-CONTAINER_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-# A worker of Ray has its actor or task as its title.
+# The title of a Ray worker is the name of its actor or task.
 WORKER_TITLE_PREFIX = "ray::"
-# Workers that run no job.
+# Titles of workers that run no job.
 IDLE_TITLES = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
-# Ray's other processes, by what their command lines contain.
+# Parts of the command lines of Ray's other processes.
 RAY_PATH_PARTS = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/")
 VERL_TRAINER_MODULE = "verl.trainer."
 MAX_TITLE_CHARS, MAX_TITLES = 80, 5
@@ -42,11 +40,15 @@ KIND_PROCESSES, KIND_CONTAINER = "processes", "container"
 
 @dataclass(frozen=True)
 class UnmanagedRay:
-    """A container with Ray, or a user's processes of Ray. job_titles: the titles of processes that run jobs."""
+    """A container with Ray, or all processes of Ray that one user has outside of containers."""
 
+    # The name of the container, or ray@<user>.
     name: str
+    # KIND_CONTAINER or KIND_PROCESSES.
     kind: str
+    # The user; for a container of Docker Compose, the directory of its project.
     owner: str
+    # Command lines of processes that run jobs; empty if no job runs.
     job_titles: Sequence[str] = ()
     pids: Sequence[int] = ()
 
@@ -57,11 +59,12 @@ class UnmanagedRayError(Exception):
 
 @dataclass(frozen=True)
 class MachineProcess:
-    """A process of the machine, in a container or not. managed: whether it has a mark of this collection."""
+    """A process of the machine, in a container or not."""
 
     pid: int
     uid: int
     cmdline: str
+    # Empty outside of containers.
     container_id: str
     managed: bool
 
@@ -80,7 +83,7 @@ class MachineProcess:
         return is_worker or VERL_TRAINER_MODULE in self.cmdline
 
 
-def list_processes(proc: Path) -> Iterator[MachineProcess]:
+def read_processes(proc: Path) -> Iterator[MachineProcess]:
     for entry in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError):
             uid = entry.stat().st_uid
@@ -90,7 +93,7 @@ def list_processes(proc: Path) -> Iterator[MachineProcess]:
 
 
 def _is_managed(entry: Path) -> bool:
-    """Whether a process has a mark. False for another user's, which cannot be read, nor be sent a signal."""
+    """Whether a process belongs to this collection. False if another user's, which can be neither read nor killed."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
         return bool(names & {MARK.encode(), CLUSTER.encode()})
@@ -101,17 +104,19 @@ def job_titles(running: Iterable[MachineProcess]) -> tuple[str, ...]:
     return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in running if process.runs_job})[:MAX_TITLES])
 
 
-class UnmanagedRayFinder:
+class UnmanagedRayOnMachine:
+    """Lists and removes the unmanaged Ray of this machine. engine: the command of the engine, docker or podman."""
+
     def __init__(self, engine: str, run: Run, proc: Path = PROC) -> None:
         self.engine, self.run, self.proc = engine, run, proc
 
-    def find(self) -> list[UnmanagedRay]:
-        """All Ray without a mark. Raises UnmanagedRayError if the engine does not answer."""
-        running = sorted(list_processes(self.proc), key=lambda process: process.pid)
+    def list_all(self) -> list[UnmanagedRay]:
+        """Return all unmanaged Ray. Raises UnmanagedRayError if the engine does not answer."""
+        running = sorted(read_processes(self.proc), key=lambda process: process.pid)
         container_ids = self._engine_command("ps", "-aq", "--no-trunc").split()
         infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
         ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
-        # Containers that run a managed process count as managed even without our label, such as another platform's pod.
+        # A container without our label is managed if it runs a managed process, as a pod of another platform may.
         managed = {process.container_id for process in running if process.managed}
         managed |= {info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
         containers = [info for info in infos if info["Id"] not in managed and _contains_ray(info, ray_container_ids)]
@@ -125,12 +130,12 @@ class UnmanagedRayFinder:
             self._kill(ray)
 
     def _processes_by_user(self, running: Sequence[MachineProcess]) -> Iterator[UnmanagedRay]:
-        """The Ray of each user outside of containers."""
+        """Yield the Ray of each user outside of containers."""
         bare = [process for process in running if not process.container_id and not process.managed]
         for uid in sorted({process.uid for process in bare if process.program in RAY_PROGRAMS}):
-            ray = [process for process in bare if process.uid == uid and (process.is_ray or process.runs_job)]
-            name = user_name(uid)
-            yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, job_titles(ray), [process.pid for process in ray])
+            of_user = [process for process in bare if process.uid == uid and (process.is_ray or process.runs_job)]
+            name, pids = user_name(uid), [process.pid for process in of_user]
+            yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, job_titles(of_user), pids)
 
     def _from_container(self, info: Mapping[str, Any], running: Sequence[MachineProcess]) -> UnmanagedRay:
         inside = [process for process in running if process.container_id == info["Id"]]
@@ -160,8 +165,8 @@ class UnmanagedRayFinder:
         raise UnmanagedRayError(f"{ray.name} does not end, even with SIGKILL; see ps and dmesg")
 
     def _remaining_pids(self, ray: UnmanagedRay) -> list[int]:
-        """The pids that still run Ray. Any other process has reused the pid of one that ended."""
-        running = [process for process in list_processes(self.proc) if process.pid in ray.pids]
+        """Return the pids that still run Ray. A pid that runs anything else was reused after its process ended."""
+        running = [process for process in read_processes(self.proc) if process.pid in ray.pids]
         return [process.pid for process in running if (process.is_ray or process.runs_job) and not process.managed]
 
     def _engine_command(self, *arguments: str) -> str:
@@ -182,7 +187,7 @@ def _contains_ray(info: Mapping[str, Any], ray_container_ids: set[str]) -> bool:
 def busy_findings(
     host: str, rays: Sequence[UnmanagedRay], names_to_remove: Collection[str], allow_disruption: bool
 ) -> list[Finding]:
-    """The containers and users' Rays that are not removed, because they run jobs."""
+    """Return an error for each name to remove that runs jobs; none with allow_disruption."""
     if allow_disruption:
         return []
     remedy = "wait for it, or end it with -e allow_disruption=true"
@@ -191,11 +196,11 @@ def busy_findings(
 
 
 def unmanaged_report(
-    host: str, rays: Sequence[UnmanagedRay], remove: Sequence[str], allow_disruption: bool
+    host: str, rays: Sequence[UnmanagedRay], names_to_remove: Sequence[str], allow_disruption: bool
 ) -> dict[str, Any]:
-    """The part of a machine in the report of all machines, and which of the names to remove it has not."""
+    """Return this machine's part of the report on all machines. missing: the names to remove that it does not have."""
     return {
         "rows": [[host, ray.name, ray.kind, ray.owner, ", ".join(ray.job_titles)] for ray in rays],
-        "findings": [finding.as_dict() for finding in busy_findings(host, rays, remove, allow_disruption)],
-        "missing": [name for name in remove if name not in {ray.name for ray in rays}],
+        "findings": [finding.as_dict() for finding in busy_findings(host, rays, names_to_remove, allow_disruption)],
+        "missing": [name for name in names_to_remove if name not in {ray.name for ray in rays}],
     }

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.argus.verl.plugins.module_utils.cluster.legacy import (
+from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Run
+from ansible_collections.argus.verl.plugins.module_utils.cluster.unmanaged_ray import (
     KIND_CONTAINER,
     KIND_PROCESSES,
     UnmanagedRay,
     UnmanagedRayError,
-    UnmanagedRayFinder,
+    UnmanagedRayOnMachine,
 )
-from ansible_collections.argus.verl.plugins.module_utils.cluster.probe import Run
 from real_processes import alive
 
 OLD, OTHER, OURS, LABELLED = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -58,7 +58,7 @@ def docker(*containers: dict[str, Any], code: int = 0) -> Run:
 
 
 def look(run: Run, directory: Path) -> dict[str, UnmanagedRay]:
-    return {one.name: one for one in UnmanagedRayFinder("docker", run, directory / "proc").find()}
+    return {one.name: one for one in UnmanagedRayOnMachine("docker", run, directory / "proc").list_all()}
 
 
 def test_a_container_of_an_earlier_system(add: Add, tmp_path: Path) -> None:
@@ -123,12 +123,14 @@ def looping(trap: str, title: str = "ray::loop") -> int:
 
 @pytest.mark.parametrize("deaf", [False, True])
 def test_processes_are_ended(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ansible_collections.argus.verl.plugins.module_utils.cluster.legacy.KILL_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(
+        "ansible_collections.argus.verl.plugins.module_utils.cluster.unmanaged_ray.KILL_GRACE_SECONDS", 0.3
+    )
     pid = looping("trap '' TERM; " if deaf else "")
     # A process that has got the number of an ended one is left alone.
     other = looping("", "other")
     try:
-        UnmanagedRayFinder("docker", docker()).remove(
+        UnmanagedRayOnMachine("docker", docker()).remove(
             UnmanagedRay("ray@me", KIND_PROCESSES, "me", pids=(pid, other, 2**22 + 1))
         )
         assert alive(other) and not alive(pid)
