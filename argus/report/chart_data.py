@@ -28,11 +28,11 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) ->
     """
     all_charts = [chart for section in charts.values() for chart in section.values()]
     curve_count = sum(name in job.curves.curves for chart in all_charts for name in chart for job in jobs)
-    max_metric_points = min(MAX_POINTS, max(MIN_POINTS_PER_CURVE, MAX_POINTS_PER_PAGE // max(1, curve_count)))
+    max_points = min(MAX_POINTS, max(MIN_POINTS_PER_CURVE, MAX_POINTS_PER_PAGE // max(1, curve_count)))
     axes: dict[tuple[int, ...], int] = {}
 
-    def curve_data(label: str, job_index: int, curve: Curve, max_points: int = SMALL_CURVE_POINTS) -> dict[str, Any]:
-        steps, values = curve.downsample(max_points)
+    def curve_data(label: str, job_index: int, curve: Curve, limit: int = SMALL_CURVE_POINTS) -> dict[str, Any]:
+        steps, values = curve.downsample(limit)
         axis = tuple(after - before for before, after in zip((0, *steps), steps, strict=False))
         axis_index = axes.setdefault(axis, len(axes))
         drawn = list(map(drawn_value, values))
@@ -40,9 +40,7 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) ->
 
     series = [
         [
-            curve_data(
-                job.info.submission_id if len(jobs) > 1 else name, index, job.curves.curves[name], max_metric_points
-            )
+            curve_data(job.info.submission_id if len(jobs) > 1 else name, index, job.curves.curves[name], max_points)
             for name in chart
             for index, job in enumerate(jobs)
             if name in job.curves.curves

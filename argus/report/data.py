@@ -119,10 +119,7 @@ def read_job(archive: Archive) -> JobPage:
 
 
 def read_samples(archive: Archive) -> dict[str, list[Sample]]:
-    """Samples of some steps, by kind: of each step the best, the worst, and some of the others.
-
-    Raises UnreadableError.
-    """
+    """Samples of some steps by kind, of each step the best, the worst and some others. Raises UnreadableError."""
     by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
         for step in sorted(samples.select_steps(set(steps), MAX_SAMPLED_STEPS)):

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the list of all jobs as an HTML page, with the cluster's nodes and the GPU-hours of the last days.
-
-It is one file in the directory of the archives, and links their pages.
-"""
+"""Renders the HTML page that lists all jobs and links their pages, with the nodes and GPU-hours of the cluster."""
 
 from __future__ import annotations
 
@@ -34,18 +31,8 @@ GPU_HOURS_DAYS = 7
 MIN_GPU_HOURS = 0.05
 # The columns after the job's id. row_cells gives their contents.
 HEADER = (
-    "State",
-    "Workload",
-    "Step",
-    "Metric",
-    "Trend",
-    "Tokens/s",
-    "Left",
-    "GPUs",
-    "Owner",
-    "Model",
-    "Tags",
-    "Submitted",
+    *("State", "Workload", "Step", "Metric", "Trend", "Tokens/s", "Left", "GPUs"),
+    *("Owner", "Model", "Tags", "Submitted"),
 )
 
 
@@ -85,11 +72,7 @@ def read_row(info: JobInfo, archive: Archive) -> Row:
 
 
 def render_index(
-    rows: Sequence[Row],
-    nodes: Sequence[Mapping[str, Any]],
-    bad: Mapping[str, Any],
-    root: Path,
-    now: float,
+    rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any], root: Path, now: float
 ) -> str:
     """The page with the list of jobs.
 

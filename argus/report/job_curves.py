@@ -19,7 +19,7 @@ from .curves import MAX_POINTS, Curve
 
 # Bytes read of all metrics files of a job together. Of larger files, pieces of PIECE_BYTES are read.
 MAX_READ_BYTES, PIECE_BYTES = 768 * MIB, 4 * MIB
-# The metrics files of the last attempts: each attempt writes one.
+# Each attempt writes one metrics file.
 MAX_FILES = 100
 # verl writes about 100 metrics, and those of a validation depend on its data. CHARTED_METRICS do not count.
 MAX_METRICS, MAX_NAME_CHARS = 300, 200
@@ -111,8 +111,8 @@ def read_curves(archive: Archive, start_times: Mapping[int, float]) -> JobCurves
     files = metrics.files(archive.path)[-MAX_FILES:]
     for number, path in enumerate(files, start=1):
         # Time also passes between attempts.
-        since_first = start_times.get(number, 0.0) - start_times.get(1, math.inf)
-        curves.elapsed_seconds = max(curves.elapsed_seconds, since_first)
+        since_start = start_times.get(number, 0.0) - start_times.get(1, math.inf)
+        curves.elapsed_seconds = max(curves.elapsed_seconds, since_start)
         with open_file(path) as file:
             for step in sampled_steps(file, MAX_READ_BYTES // len(files), curves.problems):
                 curves.add(step)
@@ -134,10 +134,7 @@ def sampled_steps(file: BinaryIO, max_bytes: int, problems: set[str]) -> Iterato
 
 
 def job_charts(jobs: Sequence[JobCurves]) -> dict[str, MetricsByTitle]:
-    """The charts of a page by section: one for each metric that at least one of the jobs has, or for several together.
-
-    The sections, and the charts of each, are in the order in which the page shows them.
-    """
+    """The charts of each section of a page, with the metrics that at least one of the jobs has, in the page's order."""
     names = sorted({name for job in jobs for name in job.curves})
 
     def charts_with_data(charts: MetricsByTitle) -> MetricsByTitle:

@@ -17,23 +17,13 @@ from ..io.writing import write_text
 from ..jobs.bundle import PAGE
 from ..launcher import outcome
 from ..queue import attempts
+from . import tables
 from .chart_data import COLOURS, chart_data
 from .data import JobPage, Sample, read_job
 from .job_curves import job_charts
 from .rendering import cell_text, read_resource, render_template
-from .tables import (
-    attempts_table,
-    comparison_tables,
-    configuration_tables,
-    events_table,
-    fact_rows,
-    start_phases_table,
-    step_parts_table,
-    timeline_shapes,
-)
 
-# The length to which a page cuts a line of the log.
-MAX_LINE_CHARS = 2000
+MAX_LOG_LINE_CHARS = 2000
 # The files in the archive of a job that change when its page changes, beside the metrics of the current attempt.
 PAGE_SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
 
@@ -49,20 +39,20 @@ def render_page(jobs: Sequence[JobPage], now: float) -> str:
         jobs=jobs,
         title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
         data=Markup(chart_data(jobs, charts)),  # noqa: S704 - JSON without markup
-        compared=comparison_tables(jobs) if len(jobs) > 1 else [],
+        compared=tables.comparison_tables(jobs) if len(jobs) > 1 else [],
         charts=charts,
         node_charts=jobs[0].nodes if len(jobs) == 1 else {},
-        parts=step_parts_table(jobs),
+        parts=tables.step_parts_table(jobs),
         colours=COLOURS,
-        facts=lambda job: [(name, cell_text(value)) for name, value in fact_rows(job, now)],
+        facts=lambda job: [(name, cell_text(value)) for name, value in tables.fact_rows(job, now)],
         advice=outcome.trusted_advice,
-        attempts=attempts_table,
-        start_phases=start_phases_table,
-        events=events_table,
+        attempts=tables.attempts_table,
+        start_phases=tables.start_phases_table,
+        events=tables.events_table,
         samples_of=lambda job: job.samples if len(jobs) == 1 else samples_of_last_step(job.samples),
-        timeline=timeline_shapes,
-        configuration=configuration_tables,
-        log=lambda job: "\n".join(printable_line(line, colour=False)[:MAX_LINE_CHARS] for line in job.info.log),
+        timeline=tables.timeline_shapes,
+        configuration=tables.configuration_tables,
+        log=lambda job: "\n".join(printable_line(line, colour=False)[:MAX_LOG_LINE_CHARS] for line in job.info.log),
     )
 
 

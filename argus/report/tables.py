@@ -31,14 +31,9 @@ TIMELINE_EVENTS = ("CHECKPOINT", "EVIDENCE", "STALLED", "ENGINE_LOST", "HEAD_RET
 def fact_rows(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
     """The names and values of the facts with which a job's page begins."""
     yield from (line for line in state_lines(job.info) if line[0] not in FIELDS_SHOWN_ELSEWHERE)
-    fields = (
-        ("Module", "module"),
-        ("Command", "command"),
-        ("Model", "model"),
-        ("Dataset", "dataset"),
-        ("Reward", "reward_fn_path"),
-    )
-    yield from ((name, cell_text(job.jobspec[key])) for name, key in fields if job.jobspec.get(key))
+    fields = {"Module": "module", "Command": "command", "Model": "model", "Dataset": "dataset"}
+    fields |= {"Reward": "reward_fn_path"}
+    yield from ((name, cell_text(job.jobspec[key])) for name, key in fields.items() if job.jobspec.get(key))
     if job.plan.nnodes or job.plan.command:
         yield "Size", pools_text(job)
     yield from result_facts(job).items()
@@ -46,10 +41,7 @@ def fact_rows(job: JobPage, now: float) -> Iterator[tuple[str, Any]]:
 
 
 def result_facts(job: JobPage) -> dict[str, str]:
-    """The best and the last values of the job's key metric, the slowest part of a step and the peaks of memory.
-
-    Without data, a fact is left out.
-    """
+    """The best and last values of the key metric, the slowest part of a step, and peaks of memory, as far as known."""
     results: dict[str, str] = {}
     curve = job.curves.curves.get(job.info.progress.metric, Curve())
     if points := [
