@@ -18,10 +18,10 @@ MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
 NodeCharts = dict[str, dict[str, Curve]]
 
 
-def reduce_known(values: Iterable[float | None], function: Callable[[list[float]], float]) -> float | None:
+def reduce_values(values: Iterable[float | None], function: Callable[[list[float]], float]) -> float | None:
     """The function's result for all values that are not None; None if all are."""
-    known = [value for value in values if value is not None]
-    return function(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return function(numbers) if numbers else None
 
 
 def mean(values: list[float]) -> float:
@@ -34,10 +34,10 @@ def in_unit(value: float | None, unit: float) -> float | None:
 
 # How each chart, by its title, gets the value of a node.
 NODE_CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
-    "GPUs in use, %": lambda node: reduce_known((gpu.percent for gpu in node.gpus), mean),
-    GPU_MEMORY: lambda node: in_unit(reduce_known((gpu.memory for gpu in node.gpus), max), GB),
-    "Power of the GPUs, W": lambda node: reduce_known((gpu.power for gpu in node.gpus), math.fsum),
-    "Hottest GPU, °C": lambda node: reduce_known((gpu.temperature for gpu in node.gpus), max),
+    "GPUs in use, %": lambda node: reduce_values((gpu.percent for gpu in node.gpus), mean),
+    GPU_MEMORY: lambda node: in_unit(reduce_values((gpu.memory for gpu in node.gpus), max), GB),
+    "Power of the GPUs, W": lambda node: reduce_values((gpu.power for gpu in node.gpus), math.fsum),
+    "Hottest GPU, °C": lambda node: reduce_values((gpu.temperature for gpu in node.gpus), max),
     "CPUs in use, %": lambda node: node.cpu,
     MEMORY: lambda node: in_unit(node.memory, GB),
     "Shared memory, GB": lambda node: in_unit(node.shm, GB),
