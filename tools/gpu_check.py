@@ -96,7 +96,7 @@ class Check:
         """Kill a rank once there is a checkpoint, and a worker of the engine once the next attempt has one."""
 
         def has_new_checkpoint(seen: dict[str, Any]) -> bool:
-            return max(seen["checkpoints"]) > max(first["checkpoints"]) and seen["attempt"] > 1
+            return bool(max(seen["checkpoints"]) > max(first["checkpoints"]) and seen["attempt"] > 1)
 
         spec = {**self.grpo_spec({"save_freq": 2, "total_training_steps": 20}), "retries": 2}
         job = self.cluster.submit("kills", spec)
