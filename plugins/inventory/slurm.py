@@ -63,6 +63,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         return bool(super().verify_file(path)) and path.endswith(("slurm.yml", "slurm.yaml"))
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        """Add the groups, and the hosts of the job if there is one."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         name = str(self.get_option("job_name"))
@@ -74,11 +75,12 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         try:
             job = self._allocation(name)
             if job is not None:
-                self._add(job)
+                self._add_hosts(job)
         except SlurmError as error:
             raise AnsibleParserError(str(error)) from error
 
     def _allocation(self, name: str) -> model.Allocation | None:
+        """The allocation of the job; None with a warning if there is no job, or it has no hosts. Raises SlurmError."""
         job_id = self.get_option("job_id") or commands.find_job_id(name)
         if job_id is None:
             display.warning(f"Slurm has no job {name} of this user. slurm_up.yml asks for one")
@@ -90,7 +92,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             return None
         return job
 
-    def _add(self, job: model.Allocation) -> None:
+    def _add_hosts(self, job: model.Allocation) -> None:
+        """Add the hosts of the job and all variables, and warn of hosts that Slurm takes out."""
         for name, value in model.group_variables(job, os.getuid()).items():
             self.inventory.set_variable("ray", name, value)
         self.inventory.set_variable("ray", "ansible_connection", "argus.verl.srun")
