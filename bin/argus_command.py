@@ -389,12 +389,19 @@ def completion_script(shell: str) -> str:
     return COMPLETIONS[shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID)
 
 
-def main(arguments: list[str]) -> int:
+def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The words of this command, with `gc --jobs` as one word; and those after --, which go to ansible-playbook."""
     words, rest = arguments, []
     if "--" in arguments:
         words, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     if "gc" in words and "--jobs" in words:
         words = [GC_JOBS if word == "gc" else word for word in words if word != "--jobs"]
+    return words, rest
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command, and return its exit code. Most commands end by replacing this process with ansible-playbook."""
+    words, rest = split_arguments(arguments)
     top = create_parser()
     args, unparsed = top.parse_known_args(words)
     args.inventory = [*args.before, *getattr(args, "inventory", [])]

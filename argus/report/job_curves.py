@@ -19,7 +19,7 @@ from .curves import MAX_POINTS, Curve
 
 # Bytes read of all metrics files of a job together. Of larger files, pieces of PIECE_BYTES are read.
 MAX_READ_BYTES, PIECE_BYTES = 768 * MIB, 4 * MIB
-# Each attempt writes one metrics file.
+# Each attempt writes one metrics file. Those of the last attempts are read.
 MAX_FILES = 100
 # verl writes about 100 metrics, and those of a validation depend on its data. CHARTED_METRICS do not count.
 MAX_METRICS, MAX_NAME_CHARS = 300, 200
@@ -30,7 +30,7 @@ STATISTICS = ("mean", "min", "max")
 # The metrics of a chart, by its title.
 MetricsByTitle = dict[str, tuple[str, ...]]
 # The names are those of verl's trainer/ppo/metric_utils.py and trainer/sft_trainer.py. When jobs are compared, a chart
-# shows the first of its metrics that a job has.
+# shows the first of its metrics that any of them has.
 LEARNING: MetricsByTitle = {
     "Reward": tuple(f"critic/rewards/{statistic}" for statistic in STATISTICS),
     "Loss": ("train/loss", "val/loss"),
@@ -60,7 +60,7 @@ class JobCurves:
 
     # By the name of the metric.
     curves: dict[str, Curve] = field(default_factory=dict)
-    # The seconds of each of STEP_PARTS.
+    # The seconds that a part of a step takes, by its name in STEP_PARTS.
     part_seconds: dict[str, Curve] = field(default_factory=lambda: defaultdict(lambda: Curve(is_mean=True)))
     # The seconds from the start of the training to the end of each step. Without points if verl does not measure steps.
     measured_times: Curve = field(default_factory=Curve)

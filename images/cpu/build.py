@@ -65,7 +65,7 @@ def built_hash(engine: str, tag: str) -> str:
 
 
 def base_image(engine: str) -> str:
-    """The name of the base image, after it was pulled or, without a registry, created with mmdebstrap."""
+    """The name of the base image. If it is missing, pulls it or, without a registry, creates it with mmdebstrap."""
     made = f"argus-verl-base:{SUITE}"
     for name in (BASE_IMAGE, made):
         if subprocess.run([engine, "image", "inspect", name], capture_output=True, check=False).returncode == 0:

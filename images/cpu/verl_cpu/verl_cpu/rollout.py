@@ -86,16 +86,17 @@ class HFServer:
             model = AutoModelForCausalLM.from_pretrained(model_path)
         self.model = model.to(torch.bfloat16 if config.dtype == "bfloat16" else torch.float32).eval()
         eos = GenerationConfig.from_pretrained(model_path).eos_token_id
-        self.eos = eos if isinstance(eos, list) else [eos]
+        self.eos_ids = eos if isinstance(eos, list) else [eos]
         pad = AutoTokenizer.from_pretrained(model_path).pad_token_id
-        self.pad = self.eos[0] if pad is None else pad
+        self.pad_id = self.eos_ids[0] if pad is None else pad
 
     async def address(self) -> str:
         # Nothing listens there: verl uses it as the name of the replica, and calls the actor.
         return f"{ray.util.get_node_ip_address()}:0"
 
     async def update_weights(self, weights: dict[str, torch.Tensor], global_steps: int | None = None) -> int:
-        # Checked before loading: strict=False would load known weights and only report the others.
+        """Replace weights of the model, and return their number. Raises ValueError if the model lacks one of them."""
+        # This is checked first, because strict=False would load the weights that the model has, and ignore the others.
         unexpected = sorted(weights.keys() - self.model.state_dict().keys())
         if unexpected:
             raise ValueError(
@@ -112,8 +113,8 @@ class HFServer:
     async def generate(
         self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
     ) -> TokenOutput:
-        room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
-        sampling = Sampling.of(sampling_params, default_tokens=min(self.config.response_length, room))
+        free_tokens = self.config.prompt_length + self.config.response_length - len(prompt_ids)
+        sampling = Sampling.of(sampling_params, default_tokens=min(self.config.response_length, free_tokens))
         request = Request(list(prompt_ids), sampling, asyncio.get_running_loop().create_future())
         self.queue.append(request)
         if self.queue_task is None or self.queue_task.done():
@@ -144,11 +145,11 @@ class HFServer:
         """The answers to a batch of prompts, each with the log-probabilities of its tokens."""
         width = max(map(len, prompts))
         output = self.model.generate(
-            input_ids=torch.tensor([[self.pad] * (width - len(p)) + p for p in prompts]),
+            input_ids=torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts]),
             attention_mask=torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts]),
             max_new_tokens=sampling.max_new_tokens,
-            eos_token_id=self.eos,
-            pad_token_id=self.pad,
+            eos_token_id=self.eos_ids,
+            pad_token_id=self.pad_id,
             return_dict_in_generate=True,
             output_logits=True,
             **sampling.arguments(),
@@ -160,7 +161,7 @@ class HFServer:
         log_probs = log_probs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
         answers = []
         for row, row_log_probs in zip(tokens.tolist(), log_probs.tolist(), strict=True):
-            end = answer_length(row, self.eos)
+            end = answer_length(row, self.eos_ids)
             answers.append(
                 TokenOutput(
                     token_ids=row[:end],
