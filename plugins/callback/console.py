@@ -136,7 +136,7 @@ def summary_line(stats: AggregateStats) -> tuple[str, str]:
 
 
 class CallbackModule(Default):  # type: ignore[misc]
-    """Ansible's default output, with -v or more; without, the short one that DOCUMENTATION describes."""
+    """With -v, Ansible's default output; without it, the short output that DOCUMENTATION describes."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
