@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 # whenever it has SPARE_POINTS more.
 MAX_POINTS = 2000
 SPARE_POINTS = 6 * MAX_POINTS
+# The most points of a curve of step parts, nodes or times.
+SMALL_CURVE_POINTS = 400
+# The largest magnitude that is drawn: the difference of two such values is still finite.
+MAX_DRAWN_VALUE = 1e300
 Points = tuple[list[int], list[float]]
 
 
@@ -37,10 +41,9 @@ class Curve:
             self.steps, self.values = self.downsample(2 * MAX_POINTS)
 
     def downsample(self, max_points: int) -> Points:
-        """The steps and values of at most this many points.
+        """At most this many points: of each equal range of steps its mean, or its extremes and one non-finite value.
 
-        The steps are divided into equal ranges. Each range keeps its mean, or its lowest, its highest and one
-        non-finite value; the first and the last point of the curve stay as well, unless means are kept.
+        Beside extremes, the first and the last point stay as well.
         """
         steps, values = self.steps, self.values
         if len(steps) <= max_points:

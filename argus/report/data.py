@@ -21,12 +21,10 @@ from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, read_part, with_checkpoints
-from .job_curves import JobCurves, read_curves
-from .node_charts import NodeCharts, node_charts
+from .job_curves import JobCurves, NodeCharts, node_charts, read_curves
 
 MAX_LOG_LINES = 200
 MAX_EVENTS, MAX_EVENT_CHARS = 1000, 300
-# What is read of a file of JSON lines.
 MAX_LINES, MAX_READ_BYTES = 20_000, 4 * MIB
 # The steps of which samples are shown, and the samples of each step.
 MAX_SAMPLED_STEPS, MAX_SAMPLED_ROWS = 5, 8
@@ -50,8 +48,6 @@ class Event:
 
 @dataclass(frozen=True)
 class Sample:
-    """A prompt of some step, with the model's answer."""
-
     step: int
     score: float | None
     # By title, as in SAMPLE_TEXTS.
@@ -69,11 +65,9 @@ class JobPage:
     overrides: Mapping[str, str]
     # The keys of those overrides that the JobSpec has.
     jobspec_keys: frozenset[str]
-    # The versions of packages on a worker, by name.
     versions: Mapping[str, Any]
     # The SHA-256 of the job's files at its submission, by their paths.
     files: Mapping[str, Any]
-    # In the order of their times.
     events: tuple[Event, ...]
     curves: JobCurves
     # By kind, such as rollouts; then by step, and the best first.
@@ -188,10 +182,7 @@ def evidence_events(archive: Archive, problems: list[str]) -> list[Event]:
 
 
 def checkpoint_events(archive: Archive, info: JobInfo) -> Iterator[Event]:
-    """An event for each checkpoint that was written while the job ran, by the time of its directory.
-
-    A copied checkpoint has a later time, mostly after the end of the job, and is left out.
-    """
+    """The checkpoints by the times of their directories. Those of copies are mostly after the end of the job."""
     end = (info.ended_at or info.written_at or 0) + MAX_CLOCK_SKEW_SECONDS
     for step in info.checkpoints[-MAX_EVENTS:]:
         with contextlib.suppress(OSError):

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the curves of a job from its metrics files, and arranges them in the charts of a page."""
+"""Reads the curves of a job and of its nodes from its archive, and arranges them in the charts of a page."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from ..archive import metrics
 from ..archive.archive import Archive
+from ..evidence.hardware import Measurement, Usage
 from ..io.reading import MIB, open_file
 from ..io.schema import MAX_INTEGER
 from ..jobs.progress import TIMED_PARTS, TIMING_PREFIX
@@ -66,7 +67,6 @@ class JobCurves:
     measured_times: Curve = field(default_factory=Curve)
     # What the curves lack, as sentences for the page.
     problems: set[str] = field(default_factory=set)
-    # The seconds from the start of the training to the end of the step that was added last.
     elapsed_seconds: float = 0.0
 
     def add(self, step: metrics.Step) -> None:
@@ -92,10 +92,7 @@ class JobCurves:
         return None
 
     def step_times(self, job_seconds: float | None) -> Curve:
-        """The seconds from the start of the training to each step.
-
-        If verl does not measure steps, as in SFT, the duration of the job is spread over them evenly.
-        """
+        """The seconds to each step; if verl does not measure them, as in SFT, the job's duration over its steps."""
         steps = [curve.steps[place] for curve in self.curves.values() for place in (0, -1)]
         if self.measured_times.steps or not steps or job_seconds is None or min(steps) == max(steps):
             return self.measured_times
@@ -103,10 +100,7 @@ class JobCurves:
 
 
 def read_curves(archive: Archive, start_times: Mapping[int, float]) -> JobCurves:
-    """All curves of a job. Raises UnreadableError, FileNotFoundError and OSError.
-
-    start_times: when attempts began, in seconds since the epoch, by their numbers.
-    """
+    """All curves of a job. start_times: by attempt. Raises UnreadableError, FileNotFoundError and OSError."""
     curves = JobCurves()
     files = metrics.files(archive.path)[-MAX_FILES:]
     for number, path in enumerate(files, start=1):
@@ -150,3 +144,58 @@ def job_charts(jobs: Sequence[JobCurves]) -> dict[str, MetricsByTitle]:
         "Throughput": main_charts[1],
         "More metrics": {name: (name,) for name in others if name not in validations},
     }
+
+
+# The charts of a job's nodes: how they used GPUs, CPUs, memory, disk and network.
+
+# With more nodes than this, a chart has their mean, minimum and maximum.
+MAX_NODE_CURVES = 8
+GB, MB = 1e9, 1e6
+MEMORY, GPU_MEMORY = "Memory, GB", "Memory of the fullest GPU, GB"
+# Curves by the name of the node, by the title of the chart.
+NodeCharts = dict[str, dict[str, Curve]]
+
+
+def reduce_values(values: Iterable[float | None], function: Callable[[list[float]], float]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return function(numbers) if numbers else None
+
+
+def mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def in_unit(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+# How each chart, by its title, gets the value of a node.
+NODE_CHARTS: Mapping[str, Callable[[Usage], float | None]] = {
+    "GPUs in use, %": lambda node: reduce_values((gpu.percent for gpu in node.gpus), mean),
+    GPU_MEMORY: lambda node: in_unit(reduce_values((gpu.memory for gpu in node.gpus), max), GB),
+    "Power of the GPUs, W": lambda node: reduce_values((gpu.power for gpu in node.gpus), math.fsum),
+    "Hottest GPU, °C": lambda node: reduce_values((gpu.temperature for gpu in node.gpus), max),
+    "CPUs in use, %": lambda node: node.cpu,
+    MEMORY: lambda node: in_unit(node.memory, GB),
+    "Shared memory, GB": lambda node: in_unit(node.shm, GB),
+    "Free disk, GB": lambda node: in_unit(node.disk_free, GB),
+    "Network, MB/s": lambda node: (
+        in_unit((node.sent or 0) + (node.received or 0), MB) if node.sent is not None else None
+    ),
+}
+
+
+def node_charts(measurements: Iterable[Measurement]) -> NodeCharts:
+    """The charts that have a measurement. The X axis of their curves is the seconds since the first measurement."""
+    charts: NodeCharts = {title: defaultdict(Curve) for title in NODE_CHARTS}
+    begin: float | None = None
+    for measurement in measurements:
+        begin = measurement.time if begin is None else begin
+        for title, value_of in NODE_CHARTS.items():
+            values = {name: value for name, node in measurement.nodes.items() if (value := value_of(node)) is not None}
+            if len(values) > MAX_NODE_CURVES:
+                numbers = list(values.values())
+                values = {"nodes/mean": mean(numbers), "nodes/min": min(numbers), "nodes/max": max(numbers)}
+            for name, value in values.items():
+                charts[title][name].add(int(measurement.time - begin), value)
+    return {title: dict(curves) for title, curves in charts.items() if curves}

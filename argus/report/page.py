@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the HTML page of one job or of several from their archives, and keeps the one in a job's archive current."""
+"""Renders the HTML page of one or several jobs, with the data of the charts, and keeps that of an archive current."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
@@ -18,12 +20,16 @@ from ..jobs.bundle import PAGE
 from ..launcher import outcome
 from ..queue import attempts
 from . import tables
-from .chart_data import COLOURS, chart_data
+from .curves import MAX_DRAWN_VALUE, MAX_POINTS, SMALL_CURVE_POINTS, Curve
 from .data import JobPage, Sample, read_job
-from .job_curves import job_charts
+from .job_curves import MetricsByTitle, job_charts
 from .rendering import cell_text, read_resource, render_template
 
 MAX_LOG_LINE_CHARS = 2000
+# The curves of metrics share MAX_POINTS_PER_PAGE, so that a page has at most about 2.2 MB.
+MAX_POINTS_PER_PAGE, MIN_POINTS_PER_CURVE = 200_000, 30
+# Observable's categorical colours, which differ enough on white and on black.
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
 # The files in the archive of a job that change when its page changes, beside the metrics of the current attempt.
 PAGE_SOURCES = ("status.json", "events.jsonl", "logs/driver.log")
 
@@ -59,6 +65,51 @@ def render_page(jobs: Sequence[JobPage], now: float) -> str:
 def samples_of_last_step(by_kind: Mapping[str, Sequence[Sample]]) -> dict[str, list[Sample]]:
     """Of each kind of samples, those of its last step."""
     return {kind: [row for row in rows if row.step == rows[-1].step] for kind, rows in by_kind.items() if rows}
+
+
+def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) -> str:
+    """The JSON of all charts; it contains no character that could end its <script> element.
+
+    Curves with the same steps share an X axis: a list of steps, each as its difference from the one before.
+    """
+    all_charts = [chart for section in charts.values() for chart in section.values()]
+    curve_count = sum(name in job.curves.curves for chart in all_charts for name in chart for job in jobs)
+    max_points = min(MAX_POINTS, max(MIN_POINTS_PER_CURVE, MAX_POINTS_PER_PAGE // max(1, curve_count)))
+    axes: dict[tuple[int, ...], int] = {}
+
+    def curve_data(label: str, job_index: int, curve: Curve, limit: int = SMALL_CURVE_POINTS) -> dict[str, Any]:
+        steps, values = curve.downsample(limit)
+        axis = tuple(after - before for before, after in zip((0, *steps), steps, strict=False))
+        axis_index = axes.setdefault(axis, len(axes))
+        drawn = list(map(drawn_value, values))
+        return {"label": cell_text(label), "job": job_index, "axis": axis_index, "values": drawn}
+
+    series = [
+        [
+            curve_data(job.info.submission_id if len(jobs) > 1 else name, index, job.curves.curves[name], max_points)
+            for name in chart
+            for index, job in enumerate(jobs)
+            if name in job.curves.curves
+        ]
+        for chart in all_charts
+    ]
+    parts = [curve_data(part, 0, curve) for part, curve in jobs[0].curves.part_seconds.items() if any(curve.values)]
+    if len(jobs) == 1:
+        # Their X axis is the seconds since the first measurement, not the step.
+        node_curves = [chart.items() for chart in jobs[0].nodes.values()]
+        series += [[curve_data(name, 0, curve) | {"timed": True} for name, curve in items] for items in node_curves]
+    times = [curve_data("", 0, job.curves.step_times(job.seconds)) for job in jobs]
+    # "clocks": the seconds at each step of each job, with which the script draws curves against the time.
+    data = {"colours": COLOURS, "charts": series, "stack": parts, "clocks": times, "axes": list(axes)}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+
+
+def drawn_value(value: float) -> float | None:
+    """The value rounded to five significant digits; None, drawn as a gap, if it is too large or not a number."""
+    if not abs(value) < MAX_DRAWN_VALUE:
+        return None
+    return int(value) if value == int(value) and abs(value) < 1e9 else float(f"{value:.5g}")
 
 
 def last_change_ns(archive: Archive) -> int:

@@ -25,7 +25,6 @@ class Table(NamedTuple):
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    # Whether the page shows only the title until a reader opens the table.
     is_folded: bool = False
 
 
@@ -64,10 +63,7 @@ def csp_hash(code: str) -> str:
 
 
 def template_value(value: Any) -> Any:
-    """A value as a page shows it, with control characters as visible text. Jinja escapes it afterwards.
-
-    Markup stays as it is: only this package creates it, from its own files and from JSON without markup.
-    """
+    """A value for the template, which escapes it: control characters as text. Only this package makes Markup."""
     if isinstance(value, (Markup, jinja2.Undefined)):
         return value
     return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else printable(value)

@@ -10,11 +10,9 @@ from typing import Any
 from ..archive.plan import Pool
 from ..common.text import duration
 from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
-from .chart_data import MAX_DRAWN_VALUE, SMALL_CURVE_POINTS
-from .curves import Curve
+from .curves import MAX_DRAWN_VALUE, SMALL_CURVE_POINTS, Curve
 from .data import Event, JobPage
-from .job_curves import STEP_PARTS
-from .node_charts import GPU_MEMORY, MEMORY
+from .job_curves import GPU_MEMORY, MEMORY, STEP_PARTS
 from .rendering import Table, cell_text
 
 # Fields of `argus status` that a table or a chart of the page shows.

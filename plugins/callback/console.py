@@ -171,9 +171,8 @@ class CallbackModule(Default):  # type: ignore[misc]
         if self._is_verbose():
             super().v2_runner_item_on_failed(result)
             return
-        self._show_error(
-            failure_kind(result), result, f"{self.host_label(result)}, {self._get_item_label(result.result)}"
-        )
+        label = f"{self.host_label(result)}, {self._get_item_label(result.result)}"
+        self._show_error(failure_kind(result), result, label)
 
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
         if self._is_verbose():
@@ -188,10 +187,8 @@ class CallbackModule(Default):  # type: ignore[misc]
             self._print_task_banner(result.task)
         self._handle_warnings(result.result)
         text = error_text(result.result)
-        first_label = self._first_labels.setdefault((result.task._uuid, text), label)
-        first, *rest = f"{kind}: [{label}]: {text if first_label == label else f'the same as {first_label}'}".split(
-            "\n"
-        )
+        earlier = self._first_labels.setdefault((result.task._uuid, text), label)
+        first, *rest = f"{kind}: [{label}]: {text if earlier == label else f'the same as {earlier}'}".split("\n")
         width = reporting.sentence_width()
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(

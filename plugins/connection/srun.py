@@ -160,7 +160,6 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         streams.fetch_file(partial(self._run_copy, in_path), in_path, out_path)
 
     def _run_copy(self, path: str, command: str, data: bytes | None) -> bytes:
-        """Run a command that copies a file of the host, and return its output. Raises AnsibleError if it fails."""
         code, stdout, stderr = self._run(command, data)
         if code:
             raise AnsibleError(streams.copy_error(self._node, path, stderr))

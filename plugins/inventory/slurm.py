@@ -63,7 +63,6 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         return bool(super().verify_file(path)) and path.endswith(("slurm.yml", "slurm.yaml"))
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
-        """Add the groups, and the hosts of the job if there is one."""
         super().parse(inventory, loader, path, cache)
         self._read_config_data(path)
         name = str(self.get_option("job_name"))
