@@ -42,7 +42,6 @@ VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 # Like GSM8K, whose questions have 45 words on average, and its answers 50.
 QUESTION_WORDS, ANSWER_WORDS = 45, 50
-# The keys of a dataset whose files have the columns of GSM8K.
 CONVERSION = {
     "columns": {"prompt": "question", "ground_truth": "answer", "extra": ["answer"]},
     "data_source": "openai/gsm8k",
@@ -105,14 +104,12 @@ def check_files(directory: Path) -> None:
 
 
 def stage_files(directory: Path, ending: str, **form: Any) -> None:
-    """Stage the dataset from the files with an ending, in a temporary shared root. form: keys of the dataset."""
     files = {split: [str(directory / f"{split}.{ending}")] for split in SPLITS}
     dataset = Dataset.model_validate({"name": "sums", "files": files, **form})
     with tempfile.TemporaryDirectory(dir=directory) as root:
         stage(build_request(Path(root), dataset, StageOptions()))
 
 
-# What is measured, each with the directory of the files.
 WAYS = {
     "read": read_files,
     "check": check_files,

@@ -28,7 +28,7 @@ RIG = Rig("speed", {"ctl-0": "198.18.79.10", "gpu-0": "198.18.79.11", "gpu-1": "
 HEAD, *WORKERS = RIG.machines
 
 
-def start_command(machine: str, command: list[str]) -> subprocess.Popen[str]:
+def start_on(machine: str, command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen([*RIG.ssh(machine), shlex.join(command)], text=True, stdout=subprocess.DEVNULL)
 
 
@@ -40,11 +40,11 @@ def raw_up() -> None:
     container += ["--env", "RAY_AUTH_MODE=token", "--env", f"RAY_AUTH_TOKEN={token}", IMAGE]
     start = ["ray", "start", "--block", "--disable-usage-stats", "--object-store-memory=1073741824"]
     head = ["--head", f"--node-ip-address={RIG.machines[HEAD]}", "--num-cpus=0", "--num-gpus=0"]
-    started = [start_command(HEAD, [*container, *start, *head, "--dashboard-host=0.0.0.0"])]
+    started = [start_on(HEAD, [*container, *start, *head, "--dashboard-host=0.0.0.0"])]
     for worker in WORKERS:
         joins = [f"--address={RIG.machines[HEAD]}:6379", f"--node-ip-address={RIG.machines[worker]}"]
         joins += ["--num-gpus=4", "--num-cpus=48", '--resources={"worker_node": 100}']
-        started.append(start_command(worker, [*container, *start, *joins]))
+        started.append(start_on(worker, [*container, *start, *joins]))
     for process in started:
         process.wait()
     while alive_count(token, f"{RIG.machines[HEAD]}:8265") < len(RIG.machines):
@@ -52,9 +52,7 @@ def raw_up() -> None:
 
 
 def raw_down() -> None:
-    """Remove the nodes of raw_up."""
-    remove = ["docker", "rm", "--force", "--volumes", "raw"]
-    for process in [start_command(machine, remove) for machine in RIG.machines]:
+    for process in [start_on(machine, ["docker", "rm", "--force", "--volumes", "raw"]) for machine in RIG.machines]:
         process.wait()
 
 

@@ -108,7 +108,6 @@ def raw_up(pods: Pods) -> None:
 
 
 def raw_down(pods: Pods) -> None:
-    """Remove the nodes of raw_up."""
     stop = f"{Path(PYTHON).parent}/ray stop --force; rm -rf /tmp/ray"
     started = [subprocess.Popen([*pods.ssh(name), stop], stdout=subprocess.DEVNULL) for name in pods.machines]
     for process in started:

@@ -28,7 +28,6 @@ def random_secret(length: int) -> str:
 
 
 def repeat_line(line: str, mib: float) -> bytes:
-    """A log of about this size: the line again and again, with the number of each in place of its %d."""
     return "".join(line % number for number in range(int(mib * MIB) // len(line))).encode()
 
 
@@ -45,9 +44,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=float, default=4, help="the size of each log")
     args = parser.parse_args()
-    pem = "\n".join(
-        ["-----BEGIN PRIVATE KEY-----", *(random_secret(64) for _line in range(26)), "-----END PRIVATE KEY-----"]
-    )
+    key = [random_secret(64) for _line in range(26)]
+    pem = "\n".join(["-----BEGIN PRIVATE KEY-----", *key, "-----END PRIVATE KEY-----"])
     one, ten = [f"hf_{random_secret(34)}"], [*(random_secret(chance.randint(20, 50)) for _number in range(9)), pem]
     lines = {
         "plain log": PLAIN,

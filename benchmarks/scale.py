@@ -54,12 +54,8 @@ finally:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a playbook cost."""
-
     seconds: float
-    # Of the controller.
     cpu_seconds: float
-    # Tasks times hosts, with skipped ones.
     host_tasks: int
     # SSH connections of a machine, and sessions in them, on average.
     connections: float
@@ -115,7 +111,6 @@ def host_task_count(output: str) -> int:
 
 
 def children_cpu_seconds() -> float:
-    """The CPU seconds of all processes that this one has started, and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -145,7 +140,6 @@ def print_connection_cost(rig: Rig) -> None:
 
 
 def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
-    """The runs of each playbook with so many hosts. With a profile, writes that of cluster_up and measures nothing."""
     rig = Rig("scale", {f"m{index:03}": str(SUBNET[index + 10]) for index in range(hosts)})
     share = REPO / ".cache" / "test" / "scale"
     mounts = {HERE / "docker": "/usr/local/bin/docker", HERE / "head.py": "/head.py", REPO / "argus": "/program/argus"}

@@ -24,7 +24,6 @@ SCENARIO = REPO / "molecule" / "slurm"
 ROUNDS = 3
 NODES = 3
 RAY = "/opt/verl/bin/ray"
-# The batch script that starts Ray by hand, for sbatch.
 RAW_SCRIPT = f"""#!/bin/bash
 #SBATCH --job-name=raw --partition=cpu --nodes=1 --ntasks=1 --cpus-per-task=2
 #SBATCH hetjob
@@ -62,7 +61,6 @@ def run_on_site(*command: str, stdin: str = "") -> str:
 
 
 def run_playbook(*arguments: str) -> float:
-    """Run ansible-playbook on the site, and return the seconds that it took."""
     began = time.monotonic()
     run_on_site("ansible-playbook", "--inventory", str(SCENARIO / "inventory" / "slurm.yml"), *arguments)
     return time.monotonic() - began
@@ -78,7 +76,6 @@ def start_time(name: str) -> float:
 
 
 def wait_until_idle() -> None:
-    """Wait until Slurm has no jobs, and all its hosts are idle."""
     list_states = ("sinfo", "--noheader", "--format=%T")
     while run_on_site("squeue", "--noheader") or set(run_on_site(*list_states).split()) != {"idle"}:
         time.sleep(0.2)

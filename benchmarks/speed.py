@@ -33,7 +33,6 @@ from scale import COUNTING, host_task_count
 from system import HEAD, INVENTORY, SHARED_ROOT, module, playbook
 
 IMAGE = "argus-verl-cpu:0.1.0"
-# The port on this machine of the dashboard that was started by hand.
 PORT = 8285
 ROUNDS = 3
 SUBMIT = """
@@ -111,7 +110,6 @@ def remove_cluster() -> None:
 
 
 def print_row(name: str, values: list[float], more: str = "") -> None:
-    """Print the median of some seconds, and all of them."""
     times = ", ".join(f"{value:.1f}" for value in values)
     print(f"{name:36} {statistics.median(values):6.1f} s   ({times}) {more}", flush=True)
 
@@ -139,8 +137,7 @@ def main() -> None:
     for _ in range(ROUNDS):
         sdk.append(measure_seconds(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
     for name in ("sft", "grpo", "ppo"):
-        check = partial(playbook, "submit", arguments=["--check"], jobspec=f"{name}.yaml")
-        gate.append(measure_seconds(check))
+        gate.append(measure_seconds(partial(playbook, "submit", arguments=["--check"], jobspec=f"{name}.yaml")))
     print_row("submit_job of the SDK", sdk)
     print_row("submit --check of SFT, GRPO, PPO", gate)
     with localhost_over_ssh() as overlay:

@@ -43,11 +43,8 @@ ENVIRONMENT = {f"VARIABLE_{index}": "some value of a variable of the environment
 
 
 class FakeHead(BaseHTTPRequestHandler):
-    """The HTTP API of Ray's head, with answers that stay the same."""
-
     # By path. They are made once, because the head has to be faster than its clients.
     answers: ClassVar[dict[str, bytes]] = {}
-    # The number of requests in this interval, by path.
     requests: ClassVar[Counter[str]] = Counter()
 
     def do_GET(self) -> None:
@@ -65,10 +62,7 @@ class FakeHead(BaseHTTPRequestHandler):
 
 
 def create_jobs(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]:
-    """Create jobs in these states and the head's answers about them, with a worker for each running job.
-
-    Returns the archives of the running jobs.
-    """
+    """Create jobs, with a worker for each that runs, and the head's answers; return the archives of those that run."""
     now, records, active = time.time(), [], []
     for number, state in enumerate(states):
         archive = Archive(root / "jobs" / f"sft-{number:06}")
@@ -103,10 +97,7 @@ def create_jobs(root: Path, registry: Registry, states: Sequence[str]) -> list[A
 
 
 def measure(pid: int, seconds: float, active: Sequence[Archive]) -> str:
-    """A row of the table: what the process used in these seconds, and the memory, files and threads at their end.
-
-    Meanwhile, this function writes the heartbeats of the launchers. active: the archives of their jobs.
-    """
+    """A row with what the process used in these seconds, while launchers wrote heartbeats, and has at their end."""
     proc, before, until = Path(f"/proc/{pid}"), cpu_seconds(pid), time.monotonic() + seconds
     FakeHead.requests.clear()
     while time.monotonic() < until:
@@ -144,9 +135,8 @@ def main() -> None:
             for number in range(1, args.intervals + 1):
                 print(f"{number:8}  {measure(steward.pid, args.seconds, active)}", flush=True)
             steward.kill()
-    print(
-        "".join(f"{count / args.seconds:9.2f}/s  {path}\n" for path, count in FakeHead.requests.most_common()), end=""
-    )
+    for path, count in FakeHead.requests.most_common():
+        print(f"{count / args.seconds:9.2f}/s  {path}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible
 SUBMISSION_ID = r"[a-z0-9][a-z0-9._-]{0,62}"
 MAX_ID_CHARS = 63
 SESSION_JOBSPEC = COLLECTION / "roles/job/files/session.yaml"
-# The override with which a job waits in the queue.
 WAIT_OVERRIDE = re.compile("wait_for_resources=")
 # The verbs with --watch, and the seconds between two outputs.
 WATCHABLE = ("status", "nodes")
@@ -43,10 +42,7 @@ SHOW_TASKS = ("up", "down", "check", "stage", "drain", "validate")
 
 
 class Verb(NamedTuple):
-    """A verb of the command, which runs one playbook."""
-
     name: str
-    # Without .yml.
     playbook: str
     # The variable that the argument sets, or "" without one. "?" at its end: optional, "+": one or several.
     argument: str
@@ -84,13 +80,11 @@ JOBSPEC_OPTIONS = {
     "--retries": ("retries", "N", "so many further attempts"),
     "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
 }
-# The same for session.
 SESSION_OPTIONS = {
     "--gpus": ("resources.gpus", "N", "how many, of one worker; 1 by default"),
     "--for": ("deadline", "2h", "for how long; 2h by default"),
 }
 SHORT_OPTIONS = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
-# The argument of verbs for one job, and of verbs for several.
 JOB, JOBS = "submission_id", "submission_id+"
 # `gc --jobs` has other options than `gc`, so it is a verb of its own for argparse.
 GC_JOBS = "gc --jobs"
@@ -170,9 +164,8 @@ def create_parser() -> argparse.ArgumentParser:
         for name, variable in options_of(verb):
             _variable, value, about = OPTIONS[name]
             kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_const", "const": "true"}
-            sub.add_argument(
-                *filter(None, (SHORT_OPTIONS.get(name), name)), dest=variable or "output", help=about, **kind
-            )
+            names = filter(None, (SHORT_OPTIONS.get(name), name))
+            sub.add_argument(*names, dest=variable or "output", help=about, **kind)
         if verb.argument:
             count = verb.argument[-1] if verb.argument[-1] in "?+" else None
             metavar = verb.argument.strip("?+").removeprefix("submission_").upper()
@@ -359,10 +352,7 @@ def write_report(names: list[str], output: str) -> None:
 
 
 def fetched_archive(name: str) -> Path:
-    """The directory in artifacts/ of a job: by its id, by the end of the id, or "last" for the newest one.
-
-    Exits if there is none.
-    """
+    """The directory in artifacts/ of a job: by its id, by the end of the id, or "last" for the newest one."""
     matches = [
         path for path in Path("artifacts").glob("*/status.json") if path.parent.name.endswith(name) or name == "last"
     ]
@@ -400,7 +390,6 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command, and return its exit code. Most commands end by replacing this process with ansible-playbook."""
     words, rest = split_arguments(arguments)
     top = create_parser()
     args, unparsed = top.parse_known_args(words)

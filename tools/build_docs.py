@@ -90,7 +90,6 @@ def tables_of_contents(pages: list[str]) -> str:
 
 
 def write_source() -> None:
-    """Copy all pages and their images to SOURCE."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     pages, images = list_files("*.md"), list_files("docs/*.svg", "docs/pictures/*.png")
     for file in [*pages, *images]:

@@ -49,15 +49,13 @@ def read_script(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
         pass
     values = dict(ASSIGNMENT.findall(text))
 
-    def with_values(part: str) -> str:
+    def fill(part: str) -> str:
         return VARIABLE.sub(lambda match: values.get(match[1], match[0]), part)
 
-    written = [(with_values(module), with_values(file).removeprefix("./")) for module, file in PROGRAM.findall(text)]
+    written = [(fill(module), fill(file).removeprefix("./")) for module, file in PROGRAM.findall(text)]
     # A script may write a file before it runs it.
     programs = [(module, file) for module, file in written if f"> {file} <<" not in text]
-    words = [
-        with_values(word) for word in re.sub("[()]", " ", re.sub("[\"']", "", text)).split() if OVERRIDE.fullmatch(word)
-    ]
+    words = [fill(word) for word in re.sub("[()]", " ", re.sub("[\"']", "", text)).split() if OVERRIDE.fullmatch(word)]
     # The number 1 stands for a variable without a value. Of overrides with the same key, Hydra takes the last.
     return programs, {override_key(word): re.sub(r"[$`].*", "1", word) for word in words}
 

@@ -39,7 +39,6 @@ BLOCK = re.compile(
 )
 # Ansible's markup: C(code), V(value), O(option), RV(returned), E(variable), M(module), I(italic), B(bold), U(link).
 MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
-# The documentation of options, as a module or a role has it, by their names.
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -83,10 +82,7 @@ def markdown(description: str | list[str]) -> str:
 
 
 def options_table(title: str, options: Options) -> str:
-    rows = [
-        (f"`{name}`", type_cell(option), default_cell(option), description_cell(option))
-        for name, option in options.items()
-    ]
+    rows = [(f"`{key}`", type_cell(spec), default_cell(spec), description_cell(spec)) for key, spec in options.items()]
     return markdown_table((title, "Type", "Default", "Description"), rows)
 
 
@@ -155,7 +151,6 @@ def port_tables() -> dict[str, str]:
 
 
 def fill_tables(text: str, tables: Mapping[str, str]) -> str:
-    """The text of a page with its tables between their markers."""
     return BLOCK.sub(lambda match: f"{match['begin']}{tables[match['name']]}{match['end']}", text)
 
 
@@ -164,7 +159,6 @@ def pages_with_tables() -> Iterator[tuple[Path, dict[str, str]]]:
     yield REPO / "docs" / "jobspec.md", jobspec_tables()
     yield REPO / "docs" / "preflight.md", preflight_tables()
     yield REPO / "docs" / "ports.md", port_tables()
-    # Only the README of the role staging has markers for the tables of items.
     for specs in sorted(REPO.glob("roles/*/meta/argument_specs.yml")):
         loaded = yaml.safe_load(specs.read_text(encoding="utf-8"))
         yield specs.parents[1] / "README.md", {**role_tables(loaded["argument_specs"]), **item_tables()}

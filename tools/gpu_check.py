@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,9 +29,106 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu_cluster import REPO, RESULTS, WORK, GpuCluster
+import yaml
 
-REPORT = REPO / "artifacts" / "gpu_check.tar.gz"
+REPO = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(REPO))
+
+from argus.common import node_process
+
+WORK = REPO / ".cache" / "gpu_check"
+RESULTS, REPORT = WORK / "results", REPO / "artifacts" / "gpu_check.tar.gz"
+# The machine may have another cluster, with the usual name and ports.
+CLUSTER, PORT_BASE = "gpucheck", 27000
+WAIT_SECONDS = 900
+
+
+class GpuCluster:
+    """A cluster on this machine. Two workers share its GPUs, so that the deep preflight has a network to check."""
+
+    def __init__(self, name: str, gpus: int, is_cpu: bool, variables: dict[str, Any]) -> None:
+        self.name, self.gpus, self.is_cpu = name, gpus, is_cpu
+        self.state, shared = WORK / f"state-{name}", WORK / f"shared-{name}"
+        self.workers = [f"{CLUSTER}-worker-{number}" for number in range(min(gpus, 2))]
+        self.has_containers = "cluster_images" in variables
+        # The shared root as nodes see it.
+        self.root = "/private" if self.has_containers else str(shared)
+        variables |= {"shared_root_source" if self.has_containers else "shared_root": str(shared)}
+        variables |= {
+            **{"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"},
+            **{"cluster_name": CLUSTER, "cluster_port_base": PORT_BASE, "cluster_state_dir": str(self.state)},
+            **{"ray_node_accelerator": "cpu" if is_cpu else "cuda", "ray_node_shm_gib": 8},
+            "ray_node_start_timeout": 600,
+            **{"ray_node_gpus": gpus // len(self.workers), "preflight_gpus": 0 if is_cpu else gpus},
+            # Nodes that are processes lack what the image sets.
+            "ray_node_env": {"TORCH_COMPILE_DISABLE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} if is_cpu else {},
+            "artifacts_dir": str(RESULTS / "archives"),
+            "staging_models": [{"name": "tiny-qwen2", "source": "tiny"}],
+            "staging_datasets": [{"name": "gsm8k_tiny", "tiny": True}],
+            "staging_snapshots": [{"source": "verl==0.9.1"}],
+            "staging_user_code": [str(REPO / "inventories" / "dev" / "rewards" / "digit_share.py")],
+        }
+        hosts = {"head": {"hosts": {f"{CLUSTER}-head": None}}, "workers": {"hosts": dict.fromkeys(self.workers)}}
+        shared.mkdir(parents=True, exist_ok=True)
+        self.inventory = WORK / f"{name}.yml"
+        self.inventory.write_text(yaml.safe_dump({"ray": {"children": hosts, "vars": variables}}), encoding="utf-8")
+
+    def argus(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(REPO / "bin" / "argus_command.py"), "-i", str(self.inventory), *arguments]
+        result = subprocess.run(command, cwd=WORK, text=True, capture_output=True, check=False)
+        if "--json" in arguments and result.returncode == 0:
+            return result
+        with (RESULTS / f"{self.name}.txt").open("a", encoding="utf-8") as log:
+            log.write(f"$ argus {' '.join(arguments)}\n{result.stdout}{result.stderr}\n")
+        return result
+
+    def job_id(self, name: str) -> str:
+        return f"{CLUSTER}-{self.name}-{name}"
+
+    def submit(self, name: str, spec: dict[str, Any]) -> str:
+        file = WORK / f"{self.job_id(name)}.yaml"
+        file.write_text(yaml.safe_dump({"submission_id": file.stem, **spec}), encoding="utf-8")
+        result = self.argus("submit", str(file))
+        if result.returncode:
+            raise RuntimeError(f"refused: {(result.stderr or result.stdout).strip()}")
+        return file.stem
+
+    def wait(self, submission_id: str, is_reached: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The status of a job that has ended or meets a condition. Raises RuntimeError if that takes too long."""
+        until = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < until:
+            result = self.argus("status", submission_id, "--json")
+            job = json.loads(result.stdout)["job"] if result.returncode == 0 else {}
+            if job and (job["ended"] or is_reached(job)):
+                return job
+            time.sleep(3)
+        self.argus("stop", submission_id)
+        raise RuntimeError(f"{submission_id} took longer than {WAIT_SECONDS} s")
+
+    def kill(self, pattern: str, submission_id: str) -> None:
+        """Kill the processes that match a pattern on the first worker that has any; if none has, stop the job."""
+        for worker in self.workers:
+            if self.has_containers:
+                command = ["docker", "exec", worker, "pkill", "-KILL", "-f", pattern]
+            else:
+                command = ["kill", "-KILL", *self.matching_pids(worker, pattern)]
+            if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+                return
+        # The next job needs its GPUs.
+        self.argus("stop", submission_id)
+        raise RuntimeError(f"no worker has a process {pattern}")
+
+    def matching_pids(self, worker: str, pattern: str) -> list[str]:
+        """The processes of a node without a container that match a pattern."""
+        # A worker of Ray has its title in place of its environment: it is found below its parents.
+        pids = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+        rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+        while children := {int(pid) for pid, parent, _line in rows if int(parent) in pids} - pids:
+            pids |= children
+        return [pid for pid, _parent, line in rows if int(pid) in pids and re.match(pattern, line)]
+
+
 # The titles of processes: a rank of the trainer, and a worker of vLLM's engine.
 RANK, ENGINE_WORKER = "^ray::(WorkerDict|TrainingWorker)", "^VLLM::Worker"
 # The shape of Qwen2.5-0.5B; its vocabulary is the tiny one.
@@ -49,12 +147,10 @@ model.save_pretrained("model")
 AutoTokenizer.from_pretrained(tiny).save_pretrained("model")
 print(sum(each.numel() for each in model.parameters()), "parameters")
 """
-# The metrics of the last step that the report has.
 FIGURES = (
     *("timing_s/step", "timing_s/gen", "timing_s/update_actor", "timing_s/update_weights", "perf/throughput"),
     *("perf/mfu/actor", "actor/perf/max_memory_allocated_gb", "actor/perf/max_memory_reserved_gb"),
 )
-# The commands that describe the machine.
 MACHINE_COMMANDS = (["nvidia-smi"], ["nvidia-smi", "topo", "-m"], ["uname", "-a"], ["docker", "version"])
 
 
@@ -63,9 +159,7 @@ class Check:
 
     def __init__(self, cluster: GpuCluster) -> None:
         self.cluster = cluster
-        # A row of the report for each step.
         self.rows: list[dict[str, Any]] = []
-        # FIGURES of the job of the current step.
         self.figures: dict[str, float] = {}
 
     def run(self, with_faults: bool) -> None:
@@ -94,16 +188,12 @@ class Check:
 
     def kill_processes(self) -> str:
         """Kill a rank once there is a checkpoint, and a worker of the engine once the next attempt has one."""
-
-        def has_new_checkpoint(seen: dict[str, Any]) -> bool:
-            return bool(max(seen["checkpoints"]) > max(first["checkpoints"]) and seen["attempt"] > 1)
-
-        spec = {**self.grpo_spec({"save_freq": 2, "total_training_steps": 20}), "retries": 2}
-        job = self.cluster.submit("kills", spec)
-        first = self.cluster.wait(job, lambda seen: seen["checkpoints"])
-        self.cluster.kill(RANK, job)
-        self.cluster.wait(job, has_new_checkpoint)
-        self.cluster.kill(ENGINE_WORKER, job)
+        cluster = self.cluster
+        job = cluster.submit("kills", {**self.grpo_spec({"save_freq": 2, "total_training_steps": 20}), "retries": 2})
+        first = cluster.wait(job, lambda seen: seen["checkpoints"])
+        cluster.kill(RANK, job)
+        cluster.wait(job, lambda seen: max(seen["checkpoints"]) > max(first["checkpoints"]) and seen["attempt"] > 1)
+        cluster.kill(ENGINE_WORKER, job)
         return self.outcome(job)
 
     def run_out_of_memory(self) -> str:

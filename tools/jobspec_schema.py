@@ -62,10 +62,7 @@ def documented_option(name: str) -> dict[str, Any]:
 
 
 def suboptions(keys: Mapping[str, Any] = KEYS, prefix: str = "") -> dict[str, Any]:
-    """The keys of a JobSpec as options of a module; a section such as `resources` has the options below it.
-
-    prefix: the dotted path of the keys, with a dot at its end.
-    """
+    """The keys of a JobSpec as options of a module; a section such as `resources` has the options below it."""
     fields = {path: name for name, path in JobSpec.paths().items()}
     options = {}
     for key, below in keys.items():
@@ -96,7 +93,6 @@ def value_schema(documented: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def object_schema(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a mapping that has these options as keys, and no others."""
     schema: dict[str, Any] = {
         "properties": {name: value_schema(documented) for name, documented in options.items()},
         "additionalProperties": False,

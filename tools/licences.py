@@ -47,10 +47,7 @@ REVIEWED = {
 
 
 def licence_expression(component: Mapping[str, Any]) -> str:
-    """The licences of a component as one SPDX expression, or "unknown".
-
-    Of several classifiers, all count: nothing says that one may choose.
-    """
+    """The licences as one SPDX expression. Of several classifiers, all count: nothing says that one may choose."""
     stated = [entry.get("expression") or entry["license"]["name"] for entry in component.get("licenses", ())]
     return " AND ".join(SPDX_ALIASES.get(text, text) for text in stated) or "unknown"
 

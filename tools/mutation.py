@@ -45,7 +45,6 @@ FURTHER_TESTS = {
     "jobspec": ["tests/unit/tools/test_jobspec_schema.py"],
     "staging": ["tests/unit/plugins/action/test_stage.py", "tests/attacks/test_staging.py"],
 }
-# Of the tests of one mutant.
 TIMEOUT_SECONDS = 300
 # A line and a column.
 Position = tuple[int, int]

@@ -18,14 +18,12 @@ sys.path.insert(0, str(REPO / "tests"))
 
 from browser import browsed
 
-# What the pictures show in place of the path of this checkout.
 SHOWN_REPO = "/home/ann/verl"
 TERMINAL = """<meta charset=utf-8><body style="margin:0;background:#1e1e1e;color:#ddd">
 <pre style="font:13px/1.35 'DejaVu Sans Mono',monospace;padding:16px;margin:0">{}</pre>"""
 
 
 async def take_picture(address: str, target: Path, width: int, height: int) -> None:
-    """Save a picture of the page at an address."""
     async with browsed(address) as page:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await page.call("Emulation.setDeviceMetricsOverride", **size)

@@ -1,7 +1,4 @@
-"""The options of staged models, datasets and snapshots, from argus/staging/items.py, as a module would document them.
-
-generate_docs.py writes them into the README of the role staging.
-"""
+"""The options of staged items as argus/staging/items.py defines them, for the README of the role staging."""
 
 from __future__ import annotations
 
@@ -41,7 +38,6 @@ def documented_option(field: FieldInfo) -> dict[str, Any]:
 
 
 def nested_options(kind: type, key: str) -> dict[str, Any]:
-    """The type under this key, `type` or `elements`, and the suboptions if the type is a model of pydantic."""
     if issubclass(kind, BaseModel):
         return {key: "dict", "suboptions": item_options(kind)}
     return {key: ANSIBLE_TYPES[kind]}

@@ -27,7 +27,6 @@ SUITE = "bookworm"
 PYTHON = "3.11"  # the version in bookworm
 NEEDED_BYTES = 8 * 2**30  # for wheels, the build context, the build's layers and the image
 PULL_TIMEOUT_SECONDS = 120
-# Files and directories that do not change the image.
 NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests", "vllm"}
 
 

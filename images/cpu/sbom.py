@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-# The fields of dpkg-query, in the order of its output.
 DEBIAN_FIELDS = ("binary:Package", "Version", "Architecture", "source:Package", "db:Status-Status")
-# The file name of a wheel or of a source archive.
 PACKAGE_FILE = re.compile(r"(?P<name>.+?)-\d[^-]*(-.+\.whl|\.tar\.gz)")
 
 
@@ -59,7 +57,6 @@ def base_hashes(bill: Path) -> dict[str, str]:
 
 
 def python_packages(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The installed Python packages as components. digests: their SHA-256, as far as known."""
     for package in metadata.distributions():
         name = normalized_name(package.name)
         component: dict[str, Any] = {"type": "library", "name": name, "version": package.version}
@@ -74,7 +71,6 @@ def python_packages(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def debian_packages(system: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """The installed Debian packages as components; none on other systems. system: the fields of os-release."""
     if not shutil.which("dpkg-query"):
         return
     form = "\t".join(f"${{{field}}}" for field in DEBIAN_FIELDS) + "\n"

@@ -1,7 +1,4 @@
-"""Patches what verl hard-codes for accelerators, and what no plugin can set. Each function replaces one thing.
-
-Its docstring says what verl does without it.
-"""
+"""Patches what verl hard-codes for accelerators and no plugin can set; docstrings say what verl does without them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ import torch.distributed as dist
 import transformers
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-# Between two looks for finished rollouts.
 POLL_SECONDS = 0.2
 
 

@@ -46,7 +46,6 @@ class Sampling:
         )
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of ``generate``, beside the number of tokens."""
         if self.temperature == 0:
             return {"do_sample": False}
         return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
@@ -54,12 +53,8 @@ class Sampling:
 
 @dataclass
 class Request:
-    """A prompt in the queue of the server."""
-
-    # The ids of its tokens.
     prompt: list[int]
     sampling: Sampling
-    # Set once the prompt's batch was generated.
     answer: asyncio.Future[TokenOutput]
 
 
@@ -142,7 +137,6 @@ class HFServer:
 
     @torch.no_grad()
     def _generate(self, prompts: list[list[int]], sampling: Sampling) -> list[TokenOutput]:
-        """The answers to a batch of prompts, each with the log-probabilities of its tokens."""
         width = max(map(len, prompts))
         output = self.model.generate(
             input_ids=torch.tensor([[self.pad_id] * (width - len(p)) + p for p in prompts]),
@@ -211,7 +205,6 @@ class ServerAdapter(BaseRollout):
         rank = int(os.environ["RANK"])
         replica_size = self.config.tensor_model_parallel_size * self.config.data_parallel_size
         self.replica_rank = rank // replica_size if replica_rank == -1 else replica_rank
-        # Whether this worker is the first one of its replica.
         self.is_first = rank % replica_size == 0
 
     async def resume(self, tags: list[str]) -> None:

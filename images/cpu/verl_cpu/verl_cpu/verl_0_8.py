@@ -28,12 +28,10 @@ def register_engines_for_cpu() -> None:
     def patch(module: ModuleType) -> None:
         register = module.EngineRegistry.register
 
-        def register_with_cpu(
-            model_type: str, backend: list[str] | str, device: list[str] | str = "cuda"
-        ) -> Callable[..., Any]:
+        def with_cpu(model_type: str, backend: list[str] | str, device: list[str] | str = "cuda") -> Callable[..., Any]:
             return register(model_type, backend, [*([device] if isinstance(device, str) else device), "cpu"])
 
-        module.EngineRegistry.register = register_with_cpu
+        module.EngineRegistry.register = with_cpu
 
     sys.meta_path.insert(0, AfterImport("verl.workers.engine.base", patch))
 

@@ -29,7 +29,6 @@ class WeightStore:
             self.changed.notify_all()
 
     async def get(self, step: int | None) -> dict[str, torch.Tensor]:
-        """Wait for the weights of a step, and return them."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.tensors and self.step == step)
             return self.tensors
@@ -37,8 +36,6 @@ class WeightStore:
 
 @CheckpointEngineRegistry.register("ray_cpu")
 class RayCheckpointEngine(CheckpointEngine):
-    """The engine of one process of the trainer or of a rollout. The master creates the store."""
-
     def __init__(self, bucket_size: int, is_master: bool = False, **_: Any) -> None:
         self.is_master = is_master
         self.store = ray.remote(WeightStore).options(num_cpus=0).remote() if is_master else None
