@@ -19,17 +19,17 @@ from argus.jobs.listing import latest_jobs
 from argus.jobs.stop import close_jobs
 
 
-def make(archive: Archive) -> None:
+def write_archive(archive: Archive) -> None:
     """Write the archive of a job that has ended, with the files that readers of its status open."""
     archive.reserve()
     archive.write_text("config/job_spec.json", "{}\n", durable=False)
-    now = '{"state": "SUCCEEDED", "closed_at": "2026-01-01T00:00:00Z", "workload": "sft", "steps": 2}\n'
-    archive.write_text("status.json", now, durable=False)
+    status = '{"state": "SUCCEEDED", "closed_at": "2026-01-01T00:00:00Z", "workload": "sft", "steps": 2}\n'
+    archive.write_text("status.json", status, durable=False)
     steps = "".join(f'{{"step": {step}, "data": {{"train/loss": 1.0}}}}\n' for step in range(1, 101))
     archive.write_text("logs/metrics-1.jsonl", steps, durable=False)
 
 
-def median(rounds: int, call: Callable[[], object]) -> float:
+def median_seconds(rounds: int, call: Callable[[], object]) -> float:
     times = []
     for _round in range(rounds):
         start = time.perf_counter()
@@ -48,7 +48,7 @@ def main() -> None:
         jobs = Path(root) / "jobs"
         names = [f"sft-{number:06}" for number in range(args.archives)]
         for name in names:
-            make(Archive(jobs / name))
+            write_archive(Archive(jobs / name))
         verbs: dict[str, Callable[[], object]] = {
             "status: the latest 20 jobs": lambda: latest_jobs(jobs, None, 20),
             "status: the latest 20 jobs with a tag": lambda: latest_jobs(jobs, None, 20, {"team": "a"}),
@@ -56,7 +56,7 @@ def main() -> None:
         }
         print(f"{args.archives} archives, medians of {args.rounds} rounds\n")
         for name, call in verbs.items():
-            print(f"{name:38} {median(args.rounds, call) * 1000:6.0f} ms")
+            print(f"{name:38} {median_seconds(args.rounds, call) * 1000:6.0f} ms")
         print(f"\nat most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB of memory")
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compare checking every row of a dataset with reading it by pyarrow, for a million rows like GSM8K's.
+"""Compare checking every row of a dataset with only reading it by pyarrow, for a million rows like GSM8K's.
 
-read     all columns of train.parquet and val.parquet, batch after batch, with the defaults of pyarrow
-check    the same with every check, including equal rows and rows that are in both splits
-stage    a dataset from the same files: read, check, write, manifest, on disk
-columns  the same from JSON lines with questions and answers, converted to verl's schema
+read     read all columns of train.parquet and val.parquet, batch by batch, with the defaults of pyarrow
+check    read them and make every check, including those for equal rows and for rows that are in both splits
+stage    stage a dataset from them on disk: read, check, write, manifest
+columns  stage it from JSON lines with questions and answers, which are converted to verl's schema
 
-Each runs in its own process, whose peak memory is shown; pyarrow uses as many threads as the machine has CPUs.
+Each of these runs in its own process, whose peak memory is shown; pyarrow uses as many threads as there are CPUs.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/dataset_check.py`.
 """
@@ -42,7 +42,7 @@ VAL_ROWS = 10_000
 INSTRUCTION = 'Let\'s think step by step and output the final answer after "####".'
 # Like GSM8K, whose questions have 45 words on average, and its answers 50.
 QUESTION_WORDS, ANSWER_WORDS = 45, 50
-CONVERTED = {
+CONVERSION = {
     "columns": {"prompt": "question", "ground_truth": "answer", "extra": ["answer"]},
     "data_source": "openai/gsm8k",
     "instruction": INSTRUCTION,
@@ -50,45 +50,46 @@ CONVERTED = {
 }
 
 
-def vocabulary() -> list[str]:
+def random_words() -> list[str]:
     chance = random.Random(0)  # noqa: S311 - it must be repeatable
     return ["".join(chance.choices("etaoinshrdlucmfwypvbgk", k=chance.randint(2, 9))) for _ in range(5000)]
 
 
-def problems(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
+def generate_rows(start: int, count: int, words: list[str]) -> list[dict[str, str]]:
+    """Rows with a question and an answer. start: the number of the first one, which makes its text unique."""
     chance = random.Random(start)  # noqa: S311 - it must be repeatable
-    generated = []
+    rows = []
     for number in range(start, start + count):
         question = f"{' '.join(chance.choices(words, k=QUESTION_WORDS))} of {number}?"
         answer = f"{' '.join(chance.choices(words, k=ANSWER_WORDS))}\n#### {number % 977}"
-        generated.append({"question": question, "answer": answer})
-    return generated
+        rows.append({"question": question, "answer": answer})
+    return rows
 
 
-def make(directory: Path, rows: int) -> None:
-    """Write the files: in verl's schema as parquet, and with other columns as JSON lines."""
-    converter = RowConverter(Dataset.model_validate({"name": "sums", **CONVERTED}))
-    checker, words = RowChecker(RL), vocabulary()
+def write_files(directory: Path, rows: int) -> None:
+    """Write both splits twice: in verl's schema as parquet, and with questions and answers as JSON lines."""
+    converter = RowConverter(Dataset.model_validate({"name": "sums", **CONVERSION}))
+    checker, words = RowChecker(RL), random_words()
     for split, first, count in (("train", 0, rows), ("val", rows, VAL_ROWS)):
         with (
             contextlib.closing(RowWriter(directory / f"{split}.parquet")) as writer,
             (directory / f"{split}.jsonl").open("w") as file,
         ):
             for start in range(first, first + count, BATCH_ROWS):
-                some = problems(start, min(BATCH_ROWS, first + count - start), words)
-                file.writelines(json.dumps(row) + "\n" for row in some)
-                batch = pyarrow.RecordBatch.from_pylist(some)
-                writer.write(converter.convert(batch, split, range(len(some)), writer.row_count, checker))
+                batch_rows = generate_rows(start, min(BATCH_ROWS, first + count - start), words)
+                file.writelines(json.dumps(row) + "\n" for row in batch_rows)
+                batch = pyarrow.RecordBatch.from_pylist(batch_rows)
+                writer.write(converter.convert(batch, split, range(len(batch_rows)), writer.row_count, checker))
 
 
-def read(directory: Path) -> None:
+def read_files(directory: Path) -> None:
     for split in SPLITS:
         with parquet.ParquetFile(directory / f"{split}.parquet") as file:
             for _batch in file.iter_batches(BATCH_ROWS):
                 pass
 
 
-def check(directory: Path) -> None:
+def check_files(directory: Path) -> None:
     if schema_problem(parquet.read_schema(directory / "train.parquet"), RL):
         raise SystemExit("the rows of the benchmark do not have verl's schema")
     checker = RowChecker(RL)
@@ -102,7 +103,7 @@ def check(directory: Path) -> None:
         raise SystemExit("\n".join([*checker.errors(), *checker.warnings()]))
 
 
-def staged(directory: Path, ending: str, **form: Any) -> None:
+def stage_files(directory: Path, ending: str, **form: Any) -> None:
     files = {split: [str(directory / f"{split}.{ending}")] for split in SPLITS}
     dataset = Dataset.model_validate({"name": "sums", "files": files, **form})
     with tempfile.TemporaryDirectory(dir=directory) as root:
@@ -110,15 +111,15 @@ def staged(directory: Path, ending: str, **form: Any) -> None:
 
 
 WAYS = {
-    "read": read,
-    "check": check,
-    "stage": lambda directory: staged(directory, "parquet"),
-    "columns": lambda directory: staged(directory, "jsonl", **CONVERTED),
+    "read": read_files,
+    "check": check_files,
+    "stage": lambda directory: stage_files(directory, "parquet"),
+    "columns": lambda directory: stage_files(directory, "jsonl", **CONVERSION),
 }
 
 
-def measured(way: str, directory: Path, rounds: int) -> dict[str, Any]:
-    """Seconds and peak memory of one way, the best of several rounds; the time excludes imports."""
+def measure(way: str, directory: Path, rounds: int) -> dict[str, Any]:
+    """The seconds, without imports, and the peak memory in bytes of the fastest of several rounds."""
     command = [sys.executable, __file__, "--directory", str(directory), "--way", way]
     results: list[dict[str, Any]] = []
     for _round in range(rounds):
@@ -142,7 +143,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=args.directory) as temporary:
         directory = Path(temporary)
-        make(directory, args.rows)
+        write_files(directory, args.rows)
         sizes = {
             ending: sum((directory / f"{split}.{ending}").stat().st_size for split in SPLITS) / 2**20
             for ending in ("parquet", "jsonl")
@@ -150,13 +151,13 @@ def main() -> None:
         rows = args.rows + VAL_ROWS
         print(f"{rows} rows: {sizes['parquet']:.0f} MiB as parquet, {sizes['jsonl']:.0f} MiB as JSON lines;")
         print(f"best of {args.rounds}\n")
-        raw = 0.0
+        read_seconds = 0.0
         for way in WAYS:
-            result = measured(way, directory, args.rounds)
-            raw = raw or result["seconds"]
+            result = measure(way, directory, args.rounds)
+            read_seconds = read_seconds or result["seconds"]
             print(
                 f"{way:8} {result['seconds']:7.2f} s {rows / result['seconds']:12,.0f} rows/s "
-                f"{result['peak'] / 2**20:7.0f} MiB peak {result['seconds'] / raw:6.2f} x read"
+                f"{result['peak'] / 2**20:7.0f} MiB peak {result['seconds'] / read_seconds:6.2f} x read"
             )
 
 

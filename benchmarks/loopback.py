@@ -1,4 +1,4 @@
-"""This machine over SSH: an sshd of the user on the loopback, which accepts one new key."""
+"""Makes this machine a host of SSH, by an sshd of this user on the loopback, which accepts one new key."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 import yaml
 
 PORT = 2229
-# Of OpenSSH's sshd as root; Debian makes it when the service starts.
-SEPARATION = Path("/run/sshd")
+# The directory that sshd needs if it runs as root (privilege separation). Debian creates it when the service starts.
+PRIVSEP_DIRECTORY = Path("/run/sshd")
 
 
 @contextmanager
-def over_ssh() -> Iterator[Path]:
-    """An inventory file that makes localhost a host of SSH, to be passed after another inventory."""
+def localhost_over_ssh() -> Iterator[Path]:
+    """An inventory with which Ansible reaches localhost over SSH, to be passed after another inventory."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for key in ("host", "user"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / key)], check=True)
-        SEPARATION.mkdir(mode=0o755, exist_ok=True)
+        PRIVSEP_DIRECTORY.mkdir(mode=0o755, exist_ok=True)
         settings = [f"HostKey={directory}/host", f"AuthorizedKeysFile={directory}/user.pub", "StrictModes=no"]
         settings += [f"Port={PORT}", "ListenAddress=127.0.0.1", "PasswordAuthentication=no", "PidFile=none"]
         options = [word for setting in settings for word in ("-o", setting)]

@@ -21,14 +21,14 @@ sys.path.insert(0, str(REPO / "tests"))
 from raw_way import compare
 from rigs.machines import UID, Rig, machines
 from scale import inventory
-from speed import IMAGE, alive
+from speed import IMAGE, alive_count
 
 SUBNET = "198.18.79.0/24"
 RIG = Rig("speed", {"ctl-0": "198.18.79.10", "gpu-0": "198.18.79.11", "gpu-1": "198.18.79.12"})
 HEAD, *WORKERS = RIG.machines
 
 
-def on(machine: str, command: list[str]) -> subprocess.Popen[str]:
+def start_on(machine: str, command: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen([*RIG.ssh(machine), shlex.join(command)], text=True, stdout=subprocess.DEVNULL)
 
 
@@ -40,19 +40,19 @@ def raw_up() -> None:
     container += ["--env", "RAY_AUTH_MODE=token", "--env", f"RAY_AUTH_TOKEN={token}", IMAGE]
     start = ["ray", "start", "--block", "--disable-usage-stats", "--object-store-memory=1073741824"]
     head = ["--head", f"--node-ip-address={RIG.machines[HEAD]}", "--num-cpus=0", "--num-gpus=0"]
-    started = [on(HEAD, [*container, *start, *head, "--dashboard-host=0.0.0.0"])]
+    started = [start_on(HEAD, [*container, *start, *head, "--dashboard-host=0.0.0.0"])]
     for worker in WORKERS:
         joins = [f"--address={RIG.machines[HEAD]}:6379", f"--node-ip-address={RIG.machines[worker]}"]
         joins += ["--num-gpus=4", "--num-cpus=48", '--resources={"worker_node": 100}']
-        started.append(on(worker, [*container, *start, *joins]))
+        started.append(start_on(worker, [*container, *start, *joins]))
     for process in started:
         process.wait()
-    while alive(token, f"{RIG.machines[HEAD]}:8265") < len(RIG.machines):
+    while alive_count(token, f"{RIG.machines[HEAD]}:8265") < len(RIG.machines):
         time.sleep(0.1)
 
 
 def raw_down() -> None:
-    for process in [on(machine, ["docker", "rm", "--force", "--volumes", "raw"]) for machine in RIG.machines]:
+    for process in [start_on(machine, ["docker", "rm", "--force", "--volumes", "raw"]) for machine in RIG.machines]:
         process.wait()
 
 

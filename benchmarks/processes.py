@@ -22,7 +22,7 @@ sys.path.insert(0, str(REPO / "tests"))
 
 from raw_way import compare
 from rigs.machines import LABEL, Rig, docker
-from speed import alive
+from speed import alive_count
 
 IMAGE = "argus-verl-platform:test"
 PYTHON = "/opt/verl/bin/python3"
@@ -30,10 +30,12 @@ USER = "ml"
 GPUS, CPUS = 2, 24
 RIG = "processes"
 START_SECONDS = 60
+# Each host makes a host key of its own.
+SSH_OPTIONS = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
 
 
 class Pods(Rig):
-    """Hosts with Ray and sshd. Their key is that of the rig."""
+    """Hosts with Ray and sshd, without an engine, which accept the key of the rig."""
 
     def up(self) -> None:  # type: ignore[override]
         self.down()
@@ -55,11 +57,7 @@ class Pods(Rig):
                 time.sleep(0.2)
 
     def ssh(self, machine: str) -> list[str]:
-        return ["ssh", "-i", str(self.key), *OPTIONS, f"{USER}@{self.machines[machine]}"]
-
-
-# Each pod makes a host key of its own.
-OPTIONS = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+        return ["ssh", "-i", str(self.key), *SSH_OPTIONS, f"{USER}@{self.machines[machine]}"]
 
 
 def inventory(pods: Pods) -> dict[str, object]:
@@ -76,7 +74,7 @@ def inventory(pods: Pods) -> dict[str, object]:
         "preflight_shared_root_free_gib": 1,
         "ansible_user": USER,
         "ansible_ssh_private_key_file": str(pods.key),
-        "ansible_ssh_common_args": shlex.join(OPTIONS),
+        "ansible_ssh_common_args": shlex.join(SSH_OPTIONS),
     }
     groups = {
         "head": {"hosts": head},
@@ -105,7 +103,7 @@ def raw_up(pods: Pods) -> None:
     ]
     for process in started:
         process.wait()
-    while alive(token, f"{address}:8265") < len(pods.machines):
+    while alive_count(token, f"{address}:8265") < len(pods.machines):
         time.sleep(0.1)
 
 

@@ -1,4 +1,4 @@
-"""Compare `cluster_up` with commands over SSH that start the same nodes by hand, in turns."""
+"""Compares `cluster_up` with commands over SSH that start the same nodes by hand, for machines.py and processes.py."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rigs.machines import Rig
-from scale import ansible, host_tasks
-from speed import ROUNDS, timed
+from scale import host_task_count, run_playbook
+from speed import ROUNDS, measure_seconds, print_row
 
 PLAYBOOKS = Path(__file__).resolve().parents[1] / "playbooks"
 
 
 def compare(rig: Rig, title: str, raw_up: Callable[[], None], raw_down: Callable[[], None]) -> None:
-    """Measure both on the same machines, and print medians and the ratio. title: of the commands by hand."""
+    """Measure both in turns on the same machines, and print medians and their ratio.
+
+    raw_up, raw_down: start the nodes by hand, and remove them. title: of raw_up in the table.
+    """
     raw, ours, again, tasks = [], [], [], 0
     for _ in range(ROUNDS):
-        raw.append(timed(raw_up))
+        raw.append(measure_seconds(raw_up))
         raw_down()
-        ours.append(timed(lambda: ansible(rig, PLAYBOOKS / "cluster_up.yml")))
+        ours.append(measure_seconds(lambda: run_playbook(rig, PLAYBOOKS / "cluster_up.yml")))
         start = time.monotonic()
-        tasks = host_tasks(ansible(rig, PLAYBOOKS / "cluster_up.yml"))
+        tasks = host_task_count(run_playbook(rig, PLAYBOOKS / "cluster_up.yml"))
         again.append(time.monotonic() - start)
-        ansible(rig, PLAYBOOKS / "cluster_down.yml")
+        run_playbook(rig, PLAYBOOKS / "cluster_down.yml")
     ratio = statistics.median(ours) / statistics.median(raw)
-    for name, values, more in (
-        (title, raw, ""),
-        ("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands"),
-        ("cluster_up on the healthy cluster", again, f"{tasks} host-tasks"),
-    ):
-        listed = ", ".join(f"{value:.1f}" for value in values)
-        print(f"{name:36} {statistics.median(values):6.1f} s   ({listed}) {more}")
+    print_row(title, raw)
+    print_row("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
+    print_row("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")

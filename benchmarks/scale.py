@@ -2,9 +2,9 @@
 """Measure what playbooks with nothing to do cost the controller, by the number of machines.
 
 Each machine is a container with a real sshd, where Ansible runs the collection's real modules. Engines and Ray are not
-real, as this machine cannot run so many of them: `scale_machine/docker` and `scale_machine/head.py` answer that every
-node runs as planned. Machines and controller share this machine's cores. The CPU seconds are those of the controller
-alone, ansible-playbook and its SSH clients; the seconds are not what a controller of its own would need.
+real, because this machine cannot run so many of them: `scale_machine/docker` and `scale_machine/head.py` answer that
+every node runs as planned. The CPU seconds are those of the controller alone: ansible-playbook and its SSH clients.
+The seconds are longer than on a controller of its own, because the machines share its cores.
 
     .venv/bin/python benchmarks/scale.py [HOSTS...]                # 4 16 64, at most 1,000
     .venv/bin/python benchmarks/scale.py --profile FILE HOSTS      # for pstats
@@ -36,9 +36,9 @@ from rigs.machines import PORT, USER, Rig, machines
 HERE = Path(__file__).resolve().parent / "scale_machine"
 SUBNET = ip_network("198.18.80.0/22")
 PLAYBOOKS = ("cluster_up", "preflight", "cluster_status")
-# The raw way, with as many clients at once as Ansible has.
+# The SSH clients at once that connect without Ansible: as many as ansible.cfg has forks.
 FORKS = 50
-# The summary of the console does not count skipped tasks.
+# The environment with which Ansible prints the number of host-tasks. The collection's summary lacks skipped tasks.
 COUNTING = {"ANSIBLE_CALLBACK_PLUGINS": str(HERE.parent / "callbacks"), "ANSIBLE_CALLBACKS_ENABLED": "host_tasks"}
 PROFILE = """
 import cProfile, sys
@@ -55,8 +55,9 @@ finally:
 @dataclass(frozen=True)
 class Run:
     seconds: float
-    cpu: float
+    cpu_seconds: float
     host_tasks: int
+    # SSH connections of a machine, and sessions in them, on average.
     connections: float
     sessions: float
 
@@ -82,12 +83,12 @@ def inventory(rig: Rig) -> dict[str, Any]:
     return {"all": {"vars": variables, "children": {"ray": ray}}}
 
 
-def ansible(rig: Rig, book: Path, profile: str = "") -> str:
-    """Run a playbook with new connections, and return its output."""
+def run_playbook(rig: Rig, playbook: Path, profile: str = "") -> str:
+    """Run a playbook with new connections, and return its output. profile: the file for a profile of Ansible."""
     command = [sys.executable, "-c", PROFILE.format(file=profile)] if profile else ["ansible-playbook"]
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="cp") as control:
         done = subprocess.run(
-            [*command, "-i", str(rig.directory / "hosts.json"), str(book)],
+            [*command, "-i", str(rig.directory / "hosts.json"), str(playbook)],
             env={
                 **os.environ,
                 **COUNTING,
@@ -100,24 +101,25 @@ def ansible(rig: Rig, book: Path, profile: str = "") -> str:
             check=False,
         )
     if done.returncode:
-        sys.exit(f"{book.name} failed:\n{done.stdout}\n{done.stderr}")
+        sys.exit(f"{playbook.name} failed:\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 
-def host_tasks(output: str) -> int:
-    """Tasks times hosts of a run with COUNTING."""
+def host_task_count(output: str) -> int:
+    """Tasks times hosts, from the output of a run with COUNTING."""
     return sum(map(int, re.findall(r"^host-tasks=(\d+)", output, re.MULTILINE)))
 
 
-def children() -> float:
+def children_cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def run(rig: Rig, name: str) -> Run:
-    before, cpu, start = rig.sessions(), children(), time.monotonic()
-    output = ansible(rig, REPO / "playbooks" / f"{name}.yml")
-    seconds, cpu, after = time.monotonic() - start, children() - cpu, rig.sessions()
+def measure_run(rig: Rig, name: str) -> Run:
+    """Run a playbook, by its name, that has nothing to do. Exits if it changes something."""
+    before, cpu, start = rig.sessions(), children_cpu_seconds(), time.monotonic()
+    output = run_playbook(rig, REPO / "playbooks" / f"{name}.yml")
+    seconds, cpu, after = time.monotonic() - start, children_cpu_seconds() - cpu, rig.sessions()
     connections, sessions = (
         sum(after[name][index] - before[name][index] for name in after) / len(after) for index in (0, 1)
     )
@@ -125,15 +127,15 @@ def run(rig: Rig, name: str) -> Run:
     if changed:
         sys.exit(f"{name} has changed something, so this is no run with nothing to do:\n{output}")
     print(f"{name} of {len(rig.machines)} machines: {seconds:.1f} s, {cpu:.1f} CPU s", file=sys.stderr, flush=True)
-    return Run(seconds, cpu, host_tasks(output), connections, sessions)
+    return Run(seconds, cpu, host_task_count(output), connections, sessions)
 
 
-def connect(rig: Rig) -> None:
-    """Tell what it costs to connect to all machines once, without Ansible."""
-    cpu, start = children(), time.monotonic()
+def print_connection_cost(rig: Rig) -> None:
+    """Print what it costs to connect to all machines once, without Ansible."""
+    cpu, start = children_cpu_seconds(), time.monotonic()
     with ThreadPoolExecutor(FORKS) as clients:
         list(clients.map(lambda machine: subprocess.run([*rig.ssh(machine), "true"], check=True), rig.machines))
-    seconds, cpu = time.monotonic() - start, children() - cpu
+    seconds, cpu = time.monotonic() - start, children_cpu_seconds() - cpu
     print(f"ssh to {len(rig.machines)} machines: {seconds:.1f} s, {cpu:.1f} CPU s", file=sys.stderr, flush=True)
 
 
@@ -144,12 +146,12 @@ def measure(hosts: int, rounds: int, profile: str) -> dict[str, list[Run]]:
     fake = [argument for path, target in mounts.items() for argument in ("--volume", f"{path}:{target}:ro")]
     with machines(rig, str(SUBNET), share=share, options=fake):
         (rig.directory / "hosts.json").write_text(json.dumps(inventory(rig)))
-        ansible(rig, HERE / "prepare.yml")
-        connect(rig)
+        run_playbook(rig, HERE / "prepare.yml")
+        print_connection_cost(rig)
         if profile:
-            ansible(rig, REPO / "playbooks" / "cluster_up.yml", profile)
+            run_playbook(rig, REPO / "playbooks" / "cluster_up.yml", profile)
             return {}
-        return {name: [run(rig, name) for _ in range(rounds)] for name in PLAYBOOKS}
+        return {name: [measure_run(rig, name) for _ in range(rounds)] for name in PLAYBOOKS}
 
 
 def main() -> None:
@@ -164,10 +166,11 @@ def main() -> None:
     )
     for hosts in args.hosts:
         for name, runs in measure(hosts, args.rounds, args.profile).items():
-            least = min(runs, key=lambda run: run.cpu)
+            least = min(runs, key=lambda run: run.cpu_seconds)
+            seconds = statistics.median(run.seconds for run in runs)
             print(
-                f"{hosts:5}  {name:14}  {statistics.median(run.seconds for run in runs):7.1f}  {least.cpu:11.1f}"
-                f"  {least.cpu / hosts:6.2f}  {least.host_tasks:10}  {least.host_tasks / hosts:6.1f}"
+                f"{hosts:5}  {name:14}  {seconds:7.1f}  {least.cpu_seconds:11.1f}"
+                f"  {least.cpu_seconds / hosts:6.2f}  {least.host_tasks:10}  {least.host_tasks / hosts:6.1f}"
                 f"  {least.connections:11.1f}  {least.sessions:8.1f}",
                 flush=True,
             )

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measure `slurm_up`, compared with a batch script that starts Ray by hand, on the same Slurm.
 
-The script is of the usual form: `srun … ray start --head`, a pause of 10 seconds, and for each further host another
-srun and a pause of 5. Both are measured from the moment at which Slurm grants the hosts until 3 nodes are ALIVE.
+The script has the usual form: `srun … ray start --head`, a pause of 10 seconds, and for each further host another
+srun and a pause of 5. Both are measured from the moment when Slurm grants the hosts until 3 nodes are ALIVE.
 
 The site is that of the scenario `slurm`, containers on this machine. Run it after `make setup-dev`, on a machine that
 is idle otherwise: `.venv/bin/python benchmarks/slurm.py`.
@@ -24,7 +24,7 @@ SCENARIO = REPO / "molecule" / "slurm"
 ROUNDS = 3
 NODES = 3
 RAY = "/opt/verl/bin/ray"
-RAW = f"""#!/bin/bash
+RAW_SCRIPT = f"""#!/bin/bash
 #SBATCH --job-name=raw --partition=cpu --nodes=1 --ntasks=1 --cpus-per-task=2
 #SBATCH hetjob
 #SBATCH --partition=gpu --nodes=2 --ntasks-per-node=1 --exclusive --gpus-per-node=2
@@ -45,12 +45,12 @@ sleep infinity
 """
 
 
-def molecule(action: str) -> None:
+def run_molecule(action: str) -> None:
     subprocess.run(["molecule", action, "--scenario-name", "slurm"], cwd=REPO, check=True, capture_output=True)
 
 
-def on_site(*command: str, stdin: str = "") -> str:
-    """Run a command of the site's user on its login host."""
+def run_on_site(*command: str, stdin: str = "") -> str:
+    """Run a command as the site's user on its login host, and return its output; exit if it fails."""
     variables = [f"ARGUS={REPO}", f"ANSIBLE_CONFIG={REPO}/ansible.cfg", "HOME=/home/ml", "PYTHONDONTWRITEBYTECODE=1"]
     settings = [word for variable in variables for word in ("--env", variable)]
     argv = ["docker", "exec", "--interactive", "--user", "ml", "--workdir", "/private/ml", *settings, "slurm-login"]
@@ -60,39 +60,41 @@ def on_site(*command: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def playbook(*arguments: str) -> float:
+def run_playbook(*arguments: str) -> float:
     began = time.monotonic()
-    on_site("ansible-playbook", "--inventory", str(SCENARIO / "inventory" / "slurm.yml"), *arguments)
+    run_on_site("ansible-playbook", "--inventory", str(SCENARIO / "inventory" / "slurm.yml"), *arguments)
     return time.monotonic() - began
 
 
-def granted(name: str) -> float:
-    """The time at which the job with this name started, in seconds since the epoch."""
-    listed = on_site("squeue", "--me", "--noheader", "--format=%i", f"--name={name}").split()
+def start_time(name: str) -> float:
+    """The time when Slurm granted the hosts of the job with this name, in seconds since the epoch."""
+    listed = run_on_site("squeue", "--me", "--noheader", "--format=%i", f"--name={name}").split()
     # squeue lists the components of a heterogeneous job as "12+0" and "12+1".
     (job,) = {one.partition("+")[0] for one in listed}
-    record = on_site("env", "SLURM_TIME_FORMAT=%s", "scontrol", "show", "job", job)
+    record = run_on_site("env", "SLURM_TIME_FORMAT=%s", "scontrol", "show", "job", job)
     return min(float(start) for start in re.findall(r"StartTime=(\d+)", record))
 
 
-def without_jobs() -> None:
-    while on_site("squeue", "--noheader") or set(on_site("sinfo", "--noheader", "--format=%T").split()) != {"idle"}:
+def wait_until_idle() -> None:
+    list_states = ("sinfo", "--noheader", "--format=%T")
+    while run_on_site("squeue", "--noheader") or set(run_on_site(*list_states).split()) != {"idle"}:
         time.sleep(0.2)
 
 
-def raw() -> float:
+def measure_script() -> float:
+    """Submit the batch script, cancel its job, and return the seconds until the nodes were ALIVE."""
     alive = REPO / ".cache" / "test" / "slurm" / "private" / "ml" / "alive"
     alive.unlink(missing_ok=True)
-    on_site("sbatch", "--time=10", stdin=RAW)
+    run_on_site("sbatch", "--time=10", stdin=RAW_SCRIPT)
     while not alive.exists() or not alive.read_text():
         time.sleep(0.2)
-    seconds = float(alive.read_text()) - granted("raw")
-    on_site("scancel", "--me")
-    without_jobs()
+    seconds = float(alive.read_text()) - start_time("raw")
+    run_on_site("scancel", "--me")
+    wait_until_idle()
     return seconds
 
 
-def show(name: str, values: Sequence[float], more: str = "") -> None:
+def print_row(name: str, values: Sequence[float], more: str = "") -> None:
     listed = ", ".join(f"{value:.1f}" for value in values)
     print(f"{name:40} {statistics.median(values):6.1f} s   ({listed}) {more}")
 
@@ -100,21 +102,21 @@ def show(name: str, values: Sequence[float], more: str = "") -> None:
 def main() -> None:
     playbooks = REPO / "playbooks"
     by_hand, ours, again = [], [], []
-    molecule("create")
+    run_molecule("create")
     try:
         for _ in range(ROUNDS):
-            by_hand.append(raw())
-            playbook(str(playbooks / "slurm_up.yml"))
-            ours.append(time.time() - granted("argus-verl"))
-            again.append(playbook(str(playbooks / "slurm_up.yml")))
-            playbook(str(playbooks / "slurm_down.yml"))
-            without_jobs()
+            by_hand.append(measure_script())
+            run_playbook(str(playbooks / "slurm_up.yml"))
+            ours.append(time.time() - start_time("argus-verl"))
+            again.append(run_playbook(str(playbooks / "slurm_up.yml")))
+            run_playbook(str(playbooks / "slurm_down.yml"))
+            wait_until_idle()
     finally:
-        molecule("destroy")
+        run_molecule("destroy")
     ratio = statistics.median(ours) / statistics.median(by_hand)
-    show(f"batch script: hosts to {NODES} ALIVE", by_hand)
-    show(f"slurm_up: hosts to {NODES} ALIVE", ours, f"{ratio:.2f} times the script")
-    show("slurm_up on the healthy cluster", again)
+    print_row(f"batch script: hosts to {NODES} ALIVE", by_hand)
+    print_row(f"slurm_up: hosts to {NODES} ALIVE", ours, f"{ratio:.2f} times the script")
+    print_row("slurm_up on the healthy cluster", again)
 
 
 if __name__ == "__main__":

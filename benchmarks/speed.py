@@ -22,13 +22,14 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests"))
 
-from loopback import over_ssh
-from scale import COUNTING, host_tasks
+from loopback import localhost_over_ssh
+from scale import COUNTING, host_task_count
 from system import HEAD, INVENTORY, SHARED_ROOT, module, playbook
 
 IMAGE = "argus-verl-cpu:0.1.0"
@@ -42,7 +43,7 @@ JobSubmissionClient("http://127.0.0.1:8265").submit_job(
 """
 
 
-def timed(call: Callable[[], object]) -> float:
+def measure_seconds(call: Callable[[], object]) -> float:
     start = time.monotonic()
     call()
     return time.monotonic() - start
@@ -52,7 +53,8 @@ def docker(*arguments: str) -> None:
     subprocess.run(["docker", *arguments], check=True, capture_output=True)
 
 
-def alive(token: str, head: str = f"127.0.0.1:{PORT}") -> int:
+def alive_count(token: str, head: str = f"127.0.0.1:{PORT}") -> int:
+    """The number of nodes that Ray's dashboard lists as ALIVE; 0 while the dashboard does not answer."""
     request = urllib.request.Request(f"http://{head}/api/v0/nodes")
     request.add_header("Authorization", f"Bearer {token}")
     try:
@@ -83,7 +85,7 @@ def raw_up() -> None:
         started = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
         for process in started:
             process.wait()
-        while alive(token) < 3:
+        while alive_count(token) < 3:
             time.sleep(0.1)
 
 
@@ -93,7 +95,7 @@ def raw_down() -> None:
 
 
 def submit(*overlays: Path) -> float:
-    """Submit a job, end it, and return how long the former took."""
+    """Submit a job, and return how long that took. Stops the job afterwards."""
     start = time.monotonic()
     output = playbook("submit", inventories=(INVENTORY, *overlays), jobspec="sft.yaml").stdout
     seconds = time.monotonic() - start
@@ -103,11 +105,11 @@ def submit(*overlays: Path) -> float:
     return seconds
 
 
-def down() -> None:
+def remove_cluster() -> None:
     playbook("cluster_down", allow_disruption=True)
 
 
-def line(name: str, values: list[float], more: str = "") -> None:
+def print_row(name: str, values: list[float], more: str = "") -> None:
     times = ", ".join(f"{value:.1f}" for value in values)
     print(f"{name:36} {statistics.median(values):6.1f} s   ({times}) {more}", flush=True)
 
@@ -115,37 +117,38 @@ def line(name: str, values: list[float], more: str = "") -> None:
 def main() -> None:
     SHARED_ROOT.mkdir(parents=True, exist_ok=True)
     raw_down()
-    down()
+    remove_cluster()
     raw, ours, again, tasks = [], [], [], 0
     for _ in range(ROUNDS):
-        raw.append(timed(raw_up))
+        raw.append(measure_seconds(raw_up))
         raw_down()
-        ours.append(timed(lambda: playbook("cluster_up")))
+        ours.append(measure_seconds(lambda: playbook("cluster_up")))
         start = time.monotonic()
-        tasks = host_tasks(playbook("cluster_up", environment=COUNTING).stdout)
+        tasks = host_task_count(playbook("cluster_up", environment=COUNTING).stdout)
         again.append(time.monotonic() - start)
-        down()
-    line("raw: three docker run, 3 ALIVE", raw)
+        remove_cluster()
+    print_row("raw: three docker run, 3 ALIVE", raw)
     ratio = statistics.median(ours) / statistics.median(raw)
-    line("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
-    line("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
+    print_row("cluster_up from nothing", ours, f"{ratio:.2f} times the raw commands")
+    print_row("cluster_up on the healthy cluster", again, f"{tasks} host-tasks")
 
     playbook("cluster_up", "stage")
     sdk, gate, local, remote = [], [], [], []
     for _ in range(ROUNDS):
-        sdk.append(timed(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
+        sdk.append(measure_seconds(lambda: docker("exec", HEAD, "python3", "-c", SUBMIT)))
     for name in ("sft", "grpo", "ppo"):
-        gate.append(timed(lambda: playbook("submit", arguments=["--check"], jobspec=f"{name}.yaml")))  # noqa: B023
-    line("submit_job of the SDK", sdk)
-    line("submit --check of SFT, GRPO, PPO", gate)
-    with over_ssh() as overlay:
+        gate.append(measure_seconds(partial(playbook, "submit", arguments=["--check"], jobspec=f"{name}.yaml")))
+    print_row("submit_job of the SDK", sdk)
+    print_row("submit --check of SFT, GRPO, PPO", gate)
+    with localhost_over_ssh() as overlay:
         for _ in range(ROUNDS):
             local.append(submit())
             remote.append(submit(overlay))
-    down()
+    remove_cluster()
 
-    line("submit", local, f"{statistics.median(local) - statistics.median(sdk):.1f} s over it")
-    line("submit over SSH", remote, f"{statistics.median(remote) / statistics.median(local):.2f} times the local one")
+    print_row("submit", local, f"{statistics.median(local) - statistics.median(sdk):.1f} s over it")
+    ssh_ratio = statistics.median(remote) / statistics.median(local)
+    print_row("submit over SSH", remote, f"{ssh_ratio:.2f} times the local one")
 
 
 if __name__ == "__main__":

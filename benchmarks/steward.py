@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measure what the steward of a cluster with hundreds of jobs costs, and whether it grows.
 
-The real process looks after jobs that run, wait and have ended; a fake head answers as Ray's does while all workers are
-in use. The last rows show the requests that the head got in the last interval.
+The steward is the real process, and its jobs run, wait or have ended. A fake head answers as Ray's head does while all
+workers are in use. The last rows show the requests that the head got in the last interval.
 
 Run it after `make setup-dev`, on an idle machine: `.venv/bin/python benchmarks/steward.py`.
 """
@@ -36,13 +36,13 @@ from argus.jobs.registry import RegisteredJob, Registry
 from argus.queue.demand import Demand
 from argus.ray.admission import REGISTRY_VARIABLE
 
-# Ray's monitor counts what is in use this often.
-COUNT_SECONDS = 5
+# How often Ray's monitor updates the usage of resources.
+USAGE_INTERVAL_SECONDS = 5
 ENDED = "SUCCEEDED"
 ENVIRONMENT = {f"VARIABLE_{index}": "some value of a variable of the environment" for index in range(30)}
 
 
-class Head(BaseHTTPRequestHandler):
+class FakeHead(BaseHTTPRequestHandler):
     # By path. They are made once, because the head has to be faster than its clients.
     answers: ClassVar[dict[str, bytes]] = {}
     requests: ClassVar[Counter[str]] = Counter()
@@ -50,7 +50,8 @@ class Head(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         self.requests[re.sub("sft-.*", "<id>", path)] += 1
-        body = self.answers.get(path, b"[]").replace(b'"NOW"', b"%d" % (time.time() // COUNT_SECONDS * COUNT_SECONDS))
+        now = time.time() // USAGE_INTERVAL_SECONDS * USAGE_INTERVAL_SECONDS
+        body = self.answers.get(path, b"[]").replace(b'"NOW"', b"%d" % now)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -60,8 +61,8 @@ class Head(BaseHTTPRequestHandler):
         pass
 
 
-def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]:
-    """The jobs, and what the head answers; the archives of jobs that run, which have a worker each."""
+def create_jobs(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]:
+    """Create jobs, with a worker for each that runs, and the head's answers; return the archives of those that run."""
     now, records, active = time.time(), [], []
     for number, state in enumerate(states):
         archive = Archive(root / "jobs" / f"sft-{number:06}")
@@ -91,26 +92,26 @@ def make(root: Path, registry: Registry, states: Sequence[str]) -> list[Archive]
         "/api/v0/tasks": answered("", []),
         "/api/cluster_status": {"data": {"clusterStatus": {"time": "NOW", "loadMetricsReport": usage}}},
     }
-    Head.answers.update({path: json.dumps(answer).encode() for path, answer in answers.items()})
+    FakeHead.answers.update({path: json.dumps(answer).encode() for path, answer in answers.items()})
     return active
 
 
 def measure(pid: int, seconds: float, active: Sequence[Archive]) -> str:
     """A row with what the process used in these seconds, while launchers wrote heartbeats, and has at their end."""
     proc, before, until = Path(f"/proc/{pid}"), cpu_seconds(pid), time.monotonic() + seconds
-    Head.requests.clear()
+    FakeHead.requests.clear()
     while time.monotonic() < until:
         for archive in active:
             archive.write_heartbeat("heartbeat.json", time=time.time(), step=1)
         time.sleep(2)
     process, children = (after - start for after, start in zip(cpu_seconds(pid), before, strict=True))
     memory, threads = re.findall(r"^(?:VmRSS|Threads):\s+(\d+)", (proc / "status").read_text(), re.MULTILINE)
-    files, rate = len([*(proc / "fd").iterdir()]), Head.requests.total() / seconds
+    files, rate = len([*(proc / "fd").iterdir()]), FakeHead.requests.total() / seconds
     return f"{process:5.1f}  {children:11.1f}  {int(memory) / 1024:7.1f}  {files:5}  {threads:>7}  {rate:10.1f}"
 
 
 def cpu_seconds(pid: int) -> list[float]:
-    """The CPU seconds of a process, and of its children that have ended."""
+    """Two numbers: the CPU seconds of a process, and those of its children that have ended."""
     ticks = [int(word) for word in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]]
     return [sum(ticks[start : start + 2]) / os.sysconf("SC_CLK_TCK") for start in (0, 2)]
 
@@ -120,13 +121,13 @@ def main() -> None:
     for name, default in {"jobs": 500, "running": 50, "waiting": 36, "intervals": 6, "seconds": 60}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     args = parser.parse_args()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Head)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeHead)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as directory:
         root, registry = Path(directory), Registry(Path(directory) / "registry")
         registry.path.mkdir()
         states = ["RUNNING"] * args.running + ["QUEUED"] * args.waiting
-        active = make(root, registry, states + [ENDED] * (args.jobs - len(states)))
+        active = create_jobs(root, registry, states + [ENDED] * (args.jobs - len(states)))
         env = {REGISTRY_VARIABLE: str(registry.path), JOBS_API: f"http://127.0.0.1:{server.server_port}"}
         command = [sys.executable, "-I", str(write_program(root / "program")), "steward"]
         with subprocess.Popen(command, env={**os.environ, **env}) as steward:
@@ -134,7 +135,8 @@ def main() -> None:
             for number in range(1, args.intervals + 1):
                 print(f"{number:8}  {measure(steward.pid, args.seconds, active)}", flush=True)
             steward.kill()
-    print("".join(f"{count / args.seconds:9.2f}/s  {path}\n" for path, count in Head.requests.most_common()), end="")
+    for path, count in FakeHead.requests.most_common():
+        print(f"{count / args.seconds:9.2f}/s  {path}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Let stewards of jobs that run and wait live through a day in minutes, and see whether anything grows.
+"""Let the stewards of running and waiting jobs pass a day in minutes, and print what could grow after each hour.
 
-They have a fake head, and a clock that their sleep advances; archives and evidence are real.
+Their head is a fake, and their sleep only advances a clock. Archives and evidence are real.
 
 Run it after `make setup-dev`: `.venv/bin/python benchmarks/steward_day.py`.
 """
@@ -28,7 +28,7 @@ from argus.steward import job
 
 
 class Runner(steward_scene.Runner):
-    """Collects periodic evidence in this process, of a head that does not answer."""
+    """Collects periodic evidence in this process instead of another one, from a head that does not answer."""
 
     def __init__(self, archive: Archive) -> None:
         super().__init__()
@@ -39,8 +39,8 @@ class Runner(steward_scene.Runner):
             evidence.collect(self.archive, Moment.PERIODIC)
 
 
-def scene(root: Path, *, waits: bool) -> steward_scene.Scene:
-    # The worker has 8 GPUs.
+def create_scene(root: Path, *, waits: bool) -> steward_scene.Scene:
+    """A job with its steward. waits: whether it waits for more GPUs than the worker has, which are 8."""
     made = steward_scene.Scene(root, gpus_per_node=16 if waits else 8)
     made.steward.runner = Runner(made.archive)
     if waits:
@@ -50,13 +50,13 @@ def scene(root: Path, *, waits: bool) -> steward_scene.Scene:
     return made
 
 
-def pass_hour(one: steward_scene.Scene) -> None:
-    until = one.clock.now + 3600
-    while one.clock.now < until:
-        one.archive.write_heartbeat("heartbeat.json", time=one.clock.now, step=int(one.clock.now))
-        one.steward.try_step()
-        # The fake records its requests.
-        one.head.requests.clear()
+def pass_hour(scene: steward_scene.Scene) -> None:
+    until = scene.clock.now + 3600
+    while scene.clock.now < until:
+        scene.archive.write_heartbeat("heartbeat.json", time=scene.clock.now, step=int(scene.clock.now))
+        scene.steward.try_step()
+        # The fake head records all requests, which would grow.
+        scene.head.requests.clear()
 
 
 def main() -> None:
@@ -66,14 +66,14 @@ def main() -> None:
     parser.add_argument("--directory", help="the directory for archives; temporary by default")
     args = parser.parse_args()
     os.environ[JOBS_API] = "http://127.0.0.1:1"
-    # It reads the same file again.
+    # Between two steps, the steward would only read the same status again.
     job.POLL_INTERVAL_SECONDS = job.STEP_INTERVAL_SECONDS
     with tempfile.TemporaryDirectory(dir=args.directory) as root:
-        scenes = [scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(args.jobs)]
+        scenes = [create_scene(Path(root) / str(number), waits=bool(number % 2)) for number in range(args.jobs)]
         print("hour  RSS MiB  blocks  objects  descriptors  files  KiB in files", flush=True)
         for hour in range(1, args.hours + 1):
-            for one in scenes:
-                pass_hour(one)
+            for scene in scenes:
+                pass_hour(scene)
             gc.collect()
             files = [path for path in Path(root).rglob("*") if path.is_file()]
             size = sum(path.stat().st_size for path in files) / 1024
@@ -81,7 +81,7 @@ def main() -> None:
             descriptors, objects = len([*Path("/proc/self/fd").iterdir()]), len(gc.get_objects())
             row = f"{hour:4}  {memory:7.1f}  {sys.getallocatedblocks():6}  {objects:7}  {descriptors:11}"
             print(f"{row}  {len(files):5}  {size:12.1f}", flush=True)
-        print("events:", Counter(event for one in scenes for event in one.events()))
+        print("events:", Counter(event for scene in scenes for event in scene.events()))
 
 
 if __name__ == "__main__":

@@ -23,37 +23,35 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 COLLECTION = Path(__file__).resolve().parents[1]
+# A file with the path of an inventory, for its directory and those below.
 INVENTORY_FILE = ".argus"
-NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible-core, or make setup"
 SETTINGS = "ansible.cfg"
-# An id of a job, or its end.
+NOT_INSTALLED = "argus: ansible-playbook is not on the PATH: pip install ansible-core, or make setup"
+# The id of a job, or the end of one.
 SUBMISSION_ID = r"[a-z0-9][a-z0-9._-]{0,62}"
 MAX_ID_CHARS = 63
-# The verbs with --watch, and its interval.
+SESSION_JOBSPEC = COLLECTION / "roles/job/files/session.yaml"
+WAIT_OVERRIDE = re.compile("wait_for_resources=")
+# The verbs with --watch, and the seconds between two outputs.
 WATCHABLE = ("status", "nodes")
 WATCH_SECONDS = 5.0
 # The verbs that take keys of a JobSpec.
 CHANGEABLE = ("submit", "resubmit", "session")
-SESSION = COLLECTION / "roles/job/files/session.yaml"
-WAITS = re.compile("wait_for_resources=")
-# Verbs that show what they do to machines, as ansible-playbook does. Of the others, the answer alone is shown.
+# The verbs whose tasks are shown, because they change or check machines. The others show their answer alone.
 SHOW_TASKS = ("up", "down", "check", "stage", "drain", "validate")
 
 
 class Verb(NamedTuple):
-    """argument: the variable that it sets; with "?" it may be missing, with "+" it may be several.
-
-    options: names in OPTIONS, with "=" and the variable that one sets for this verb.
-    """
-
     name: str
     playbook: str
+    # The variable that the argument sets, or "" without one. "?" at its end: optional, "+": one or several.
     argument: str
+    # Names in OPTIONS. The variable that an option sets for this verb alone follows with "=".
     options: str
     help: str
 
 
-# By their names: the variable that an option sets, what follows it ("" sets true), and its help.
+# Each option: the variable that it sets, the name of its value in the help ("": it has none, and sets true), its help.
 OPTIONS = {
     "--wait": ("job_wait", "", "follow the job to its end"),
     "--force": ("allow_disruption", "", "also if that ends running jobs"),
@@ -75,21 +73,20 @@ OPTIONS = {
     "--kind": ("kind", "KIND", ", ".join(sorted(path.name for path in (COLLECTION / "inventories").iterdir()))),
     "--hostfile": ("hostfile", "FILE", "a list of hosts, for prod and platform"),
 }
-# By their names: the key of the JobSpec that an option sets, what follows it, and its help.
-KEYS = {
+# The options of submit and resubmit for keys of the JobSpec: the key, the name of its value in the help, its help.
+JOBSPEC_OPTIONS = {
     "--resume-from": ("resume_from", "ID", "begin with the last checkpoint of a job"),
     "--priority": ("priority", "N", "the place in the queue; higher ones come first"),
     "--retries": ("retries", "N", "so many further attempts"),
     "--queue": ("wait_for_resources", "2h", "how long the job may wait for resources"),
 }
-# The keys of a session.
-OF_SESSION = {
+SESSION_OPTIONS = {
     "--gpus": ("resources.gpus", "N", "how many, of one worker; 1 by default"),
     "--for": ("deadline", "2h", "for how long; 2h by default"),
 }
-SHORT = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
+SHORT_OPTIONS = {"--follow": "-f", "--lines": "-n", "--output": "-o"}
 JOB, JOBS = "submission_id", "submission_id+"
-# A verb of two words, with a parser of its own.
+# `gc --jobs` has other options than `gc`, so it is a verb of its own for argparse.
 GC_JOBS = "gc --jobs"
 VERBS = [
     Verb("init", "init", "dest", "--kind --hostfile", "write an inventory to begin with"),
@@ -122,7 +119,8 @@ VERBS = [
     Verb(GC_JOBS, "jobs_gc", "", "--scope --keep --keep-days --tag --remove", "remove files of old jobs"),
     Verb("validate", "validate", "", "", "check the inventory"),
 ]
-# A job can name directories, and what a shell inserts runs with the next Enter: only ids are offered, never expanded.
+# The scripts of the verb completion. A job chooses names of directories, and what a shell inserts runs with the next
+# Enter: only names in the form of an id are offered, and they are never expanded.
 COMPLETIONS = {
     "bash": """_argus() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} path
@@ -150,11 +148,11 @@ compdef _argus argus""",
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def create_parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="argus", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    # As kubectl and ansible-playbook have it, before the verb or after it.
+    # Before the verb or after it, as kubectl accepts its options.
     inventory: dict[str, Any] = {"action": "append", "default": [], "metavar": "INVENTORY", "help": "the inventory"}
     top.add_argument("-i", "--inventory", dest="before", **inventory)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -166,7 +164,8 @@ def parser() -> argparse.ArgumentParser:
         for name, variable in options_of(verb):
             _variable, value, about = OPTIONS[name]
             kind: dict[str, Any] = {"metavar": value} if value else {"action": "store_const", "const": "true"}
-            sub.add_argument(*filter(None, (SHORT.get(name), name)), dest=variable or "output", help=about, **kind)
+            names = filter(None, (SHORT_OPTIONS.get(name), name))
+            sub.add_argument(*names, dest=variable or "output", help=about, **kind)
         if verb.argument:
             count = verb.argument[-1] if verb.argument[-1] in "?+" else None
             metavar = verb.argument.strip("?+").removeprefix("submission_").upper()
@@ -176,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
         if verb.name in CHANGEABLE:
             help_ = "keys of the JobSpec, or overrides of the trainer"
             sub.add_argument("changes", nargs="*", metavar="KEY=VALUE", help=help_)
-            for name, (key, value, about) in (OF_SESSION if verb.name == "session" else KEYS).items():
+            for name, (key, value, about) in (SESSION_OPTIONS if verb.name == "session" else JOBSPEC_OPTIONS).items():
                 form = f"{key}={{}}".format
                 sub.add_argument(name, type=form, action="append", default=[], dest="keys", metavar=value, help=about)
         if verb.name == "submit":
@@ -195,15 +194,15 @@ def options_of(verb: Verb) -> list[tuple[str, str]]:
     return [(name, variable or OPTIONS[name][0]) for name, _equals, variable in pairs]
 
 
-def others_can_write(path: Path, top: Path) -> str:
-    """The problem with a path that another user can change, itself or by a directory from `top` on; or ""."""
+def ownership_problem(path: Path, top: Path) -> str:
+    """Why another user can change a file, or a directory from `top` down to it; "" if none can."""
     for start in dict.fromkeys((path.resolve(), path)):
         parents = [parent for parent in start.parents if parent.is_relative_to(top)] or [start.parent]
         for part in (start, *parents):
             try:
                 status = part.stat()
             except FileNotFoundError:
-                # Ansible says so.
+                # Ansible reports it.
                 continue
             except OSError as error:
                 return f"{part}: {error.strerror}"
@@ -214,29 +213,29 @@ def others_can_write(path: Path, top: Path) -> str:
     return ""
 
 
-def project() -> tuple[Path, Path] | None:
-    """The directory of the next file .argus that nobody else can have written, and the inventory that it names."""
+def find_project() -> tuple[Path, Path] | None:
+    """The directory of the nearest file .argus, here or above, that no other user can write; and its inventory."""
     above_home = Path.home().resolve().parents
     for directory in (Path.cwd(), *Path.cwd().parents):
         file = directory / INVENTORY_FILE
         if directory in above_home:
             return None
-        # Unlike Path.is_file, also of a directory that cannot be entered.
+        # Unlike Path.is_file, this is False in a directory that cannot be entered.
         if not os.path.isfile(file):  # noqa: PTH113
             continue
-        problem = others_can_write(file, directory)
+        problem = ownership_problem(file, directory)
         inventory = directory / (problem or file.read_text("utf-8").strip())
-        problem = problem or others_can_write(inventory, directory)
+        problem = problem or ownership_problem(inventory, directory)
         if not problem:
             return directory, inventory
         print(f"argus: {file} is ignored: {problem}", file=sys.stderr, flush=True)
     return None
 
 
-def configure(directory: Path | None) -> None:
-    """Name Ansible's settings: those beside .argus, or the collection's, and never those of a directory by chance.
+def set_ansible_settings(directory: Path | None) -> None:
+    """Set the ansible.cfg that Ansible reads: the one beside .argus, or else the collection's.
 
-    What a job leaves in its archive is a file of the user who has fetched it.
+    Ansible alone would read the one in the current directory. That may be a fetched archive, where a job has put it.
     """
     if COLLECTION.parents[1].name == "ansible_collections":
         path = f"{COLLECTION.parents[2]}:~/.ansible/collections:/usr/share/ansible/collections"
@@ -244,19 +243,19 @@ def configure(directory: Path | None) -> None:
     if "ANSIBLE_CONFIG" in os.environ:
         return
     settings, local = COLLECTION / SETTINGS, Path.cwd() / SETTINGS
-    if directory and (directory / SETTINGS).is_file() and not others_can_write(directory / SETTINGS, directory):
+    if directory and (directory / SETTINGS).is_file() and not ownership_problem(directory / SETTINGS, directory):
         settings = directory / SETTINGS
     os.environ["ANSIBLE_CONFIG"] = str(settings)
     if local.is_file() and local.resolve() != settings.resolve():
         print(f"argus: {local} is ignored: beside it is no {INVENTORY_FILE} that counts", file=sys.stderr, flush=True)
 
 
-def command(
+def playbook_command(
     verb: Verb, args: argparse.Namespace, rest: list[str], variables: dict[str, Any], inventories: list[str]
 ) -> list[str]:
-    """The command line of ansible-playbook for a verb."""
+    """The command line of ansible-playbook for a verb. rest: further arguments of ansible-playbook."""
     values = {variable: getattr(args, variable, None) for _name, variable in options_of(verb)}
-    settings = [text(name, value) for name, value in {**values, **variables}.items() if name and value]
+    settings = [extra_variable(name, value) for name, value in {**values, **variables}.items() if name and value]
     program = Path(sys.executable).with_name("ansible-playbook")
     return [
         str(program) if program.exists() else "ansible-playbook",
@@ -268,23 +267,23 @@ def command(
     ]
 
 
-def text(name: str, value: Any) -> str:
-    """A variable for ansible-playbook: as JSON, a value may have spaces and quotation marks."""
+def extra_variable(name: str, value: Any) -> str:
+    """A variable for ansible-playbook -e: as JSON, if the value may have spaces or quotation marks."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[\w./:@%+,=-]+", value)
-    return f"{name}={value}" if is_plain else json.dumps({name: as_typed(value)})
+    return f"{name}={value}" if is_plain else json.dumps({name: without_templates(value)})
 
 
-def as_typed(value: Any) -> Any:
-    """A value in which Ansible takes no text for a template: these have braces, or begin with #jinja2:."""
+def without_templates(value: Any) -> Any:
+    """A value in which Ansible expands no template: any text with a brace or # is marked as unsafe."""
     if isinstance(value, dict):
-        return {key: as_typed(item) for key, item in value.items()}
+        return {key: without_templates(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [as_typed(item) for item in value]
+        return [without_templates(item) for item in value]
     return {"__ansible_unsafe": value} if isinstance(value, str) and re.search("[{#]", value) else value
 
 
-def sweep(args: argparse.Namespace) -> dict[str, Any]:
-    """The name of a sweep, how many of its jobs run at once, and the id and the settings of each."""
+def sweep_variable(args: argparse.Namespace) -> dict[str, Any]:
+    """The variable job_sweep: the name of a sweep, how many of its jobs run at once, and each job's id and settings."""
     axes = [
         [(key, value) for value in values.split(",")]
         for key, _equals, values in (axis.partition("=") for axis in args.sweep)
@@ -295,7 +294,7 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
         short = {key.rpartition(".")[2]: value for key, value in point}
         ending = "-".join(f"{key}-{value}" for key, value in short.items())
         identifier = re.sub(r"[^a-z0-9._-]", "-", f"{name}-{ending}".lower())
-        # With a number in place of what does not fit.
+        # An id that is too long ends with the number of the job.
         identifier = identifier if len(identifier) <= MAX_ID_CHARS else f"{identifier[:56]}-{len(jobs)}"
         settings = [f"{key}={value}" for key, value in point]
         tags = [f"tags.{key}={value}" for key, value in {"sweep": name, **short}.items()]
@@ -304,12 +303,12 @@ def sweep(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run(line: list[str], verbose: bool, is_last: bool) -> None:
-    """Run a command, and end with its exit code if it fails, or if nothing follows it."""
+    """Run a command, and exit with its code if it fails. is_last: whether the command replaces this process."""
     if verbose:
         print(shlex.join(line), file=sys.stderr, flush=True)
     try:
         if is_last:
-            # The command alone gets the signals of the terminal.
+            # So the terminal's signals reach the command alone.
             os.execvp(line[0], line)  # noqa: S606 - there is no shell
         if code := subprocess.run(line, check=False).returncode:
             sys.exit(code)
@@ -321,7 +320,7 @@ def watch(line: list[str]) -> None:
     """Run a command again and again, until it fails; on a terminal, its output replaces the earlier one."""
     is_terminal = sys.stdout.isatty()
     if is_terminal:
-        # What it prints goes through a pipe: it is shown when it is complete.
+        # The output goes through a pipe, so that it appears all at once.
         os.environ |= {"COLUMNS": str(shutil.get_terminal_size().columns), "ANSIBLE_FORCE_COLOR": "1"}
     while True:
         result = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -332,28 +331,28 @@ def watch(line: list[str]) -> None:
 
 
 def open_shell(line: list[str]) -> None:
-    """Open the shell whose command line is the answer of a command, or end with its exit code."""
+    """Replace this process by the shell whose command line a command prints last; exit with its code if it fails."""
     result = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
     if result.returncode or not result.stdout.strip():
         sys.exit(result.returncode)
-    os.execv("/bin/sh", ["sh", "-c", f"exec {result.stdout.strip().splitlines()[-1]}"])  # noqa: S606 - it is one
+    os.execv("/bin/sh", ["sh", "-c", f"exec {result.stdout.strip().splitlines()[-1]}"])  # noqa: S606 - it has a shell
 
 
-def report(names: list[str], output: str) -> None:
-    """The page of fetched jobs."""
+def write_report(names: list[str], output: str) -> None:
+    """Write the page of fetched jobs, and print its path."""
     sys.path.insert(0, str(COLLECTION))
     from argus.archive.archive import Archive
     from argus.report.data import read_job
     from argus.report.page import render_page
 
-    jobs = [archive_of(name) for name in names]
+    jobs = [fetched_archive(name) for name in names]
     file = Path(output) if output else jobs[0].with_name("report.html") if len(jobs) > 1 else jobs[0] / "report.html"
     file.write_text(render_page([read_job(Archive(job.resolve())) for job in jobs], time.time()), "utf-8")
     print(f"Page: {file.resolve()}")
 
 
-def archive_of(name: str) -> Path:
-    """The directory of a job that was fetched by its id, the end of it, or as the last one."""
+def fetched_archive(name: str) -> Path:
+    """The directory in artifacts/ of a job: by its id, by the end of the id, or "last" for the newest one."""
     matches = [
         path for path in Path("artifacts").glob("*/status.json") if path.parent.name.endswith(name) or name == "last"
     ]
@@ -364,7 +363,7 @@ def archive_of(name: str) -> Path:
 
 
 def set_locale() -> None:
-    """Ansible refuses an encoding other than UTF-8, and a locale that is not installed."""
+    """Set a locale with which Ansible starts: one that is installed, with the encoding UTF-8."""
     try:
         locale.setlocale(locale.LC_ALL, "")
         is_usable = locale.getlocale()[1] == "UTF-8"
@@ -374,19 +373,29 @@ def set_locale() -> None:
         os.environ["LC_ALL"] = "C.UTF-8"
 
 
-def main(arguments: list[str]) -> int:
+def completion_script(shell: str) -> str:
+    verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
+    verbs = " ".join(verb.name for verb in VERBS if verb.name != GC_JOBS)
+    return COMPLETIONS[shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID)
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The words of this command, with `gc --jobs` as one word; and those after --, which go to ansible-playbook."""
     words, rest = arguments, []
     if "--" in arguments:
         words, rest = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
     if "gc" in words and "--jobs" in words:
         words = [GC_JOBS if word == "gc" else word for word in words if word != "--jobs"]
-    top = parser()
+    return words, rest
+
+
+def main(arguments: list[str]) -> int:
+    words, rest = split_arguments(arguments)
+    top = create_parser()
     args, unparsed = top.parse_known_args(words)
     args.inventory = [*args.before, *getattr(args, "inventory", [])]
     if args.verb == "completion":
-        verbs_of_ids = "|".join(verb.name for verb in VERBS if verb.argument.startswith(JOB))
-        verbs = " ".join(verb.name for verb in VERBS if verb.name != GC_JOBS)
-        print(COMPLETIONS[args.shell].format(verbs=verbs, verbs_of_ids=verbs_of_ids, id=SUBMISSION_ID))
+        print(completion_script(args.shell))
         return 0
     verb = next(verb for verb in VERBS if verb.name == args.verb)
     changes = [*getattr(args, "changes", []), *getattr(args, "keys", []), *unparsed]
@@ -400,21 +409,21 @@ def main(arguments: list[str]) -> int:
         top.error(f"no ids of jobs: {', '.join(map(repr, invalid))}")
     variables: dict[str, Any] = {variable: ",".join(filter(None, jobs))}
     if verb.name == "session":
-        variables["jobspec"] = str(SESSION)
+        variables["jobspec"] = str(SESSION_JOBSPEC)
     if verb.name == "submit":
         changes = [*(f"tags.{pair}" for pair in args.tag), *changes]
         if args.sweep:
             if args.job_wait:
                 top.error("the jobs of a sweep are not followed: leave --wait out")
-            variables["job_sweep"] = sweep(args)
+            variables["job_sweep"] = sweep_variable(args)
             # All jobs of a sweep wait, unless the command says for how long.
-            changes = changes if any(map(WAITS.match, changes)) else ["wait_for_resources=30d", *changes]
+            changes = changes if any(map(WAIT_OVERRIDE.match, changes)) else ["wait_for_resources=30d", *changes]
     variables["set"] = changes
-    location = project()
-    configure(location[0] if location else None)
+    location = find_project()
+    set_ansible_settings(location[0] if location else None)
     default = [str(location[1])] if location and "ANSIBLE_INVENTORY" not in os.environ else []
-    line = command(verb, args, rest, variables, args.inventory or default)
-    # Commands that are suggested are those of this program, for the same inventory.
+    line = playbook_command(verb, args, rest, variables, args.inventory or default)
+    # With it, playbooks suggest commands of this program, for the same inventory.
     os.environ["ARGUS_COMMAND"] = shlex.join(itertools.chain.from_iterable(("-i", path) for path in args.inventory))
     if verb.name not in SHOW_TASKS and not args.verbose:
         os.environ |= {"ARGUS_ANSWER": "true", "ANSIBLE_DISPLAY_FAILED_STDERR": "true"}
@@ -428,7 +437,7 @@ def main(arguments: list[str]) -> int:
     if verb.name == "shell":
         open_shell(line)
     run(line, args.verbose, is_last=verb.name != "report")
-    report(jobs, args.output)
+    write_report(jobs, args.output)
     return 0
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Build the website of the documentation in .cache/docs.
 
-All Markdown pages are copied with their places, so that their links work as they do in the repository. antsibull-docs
-writes the pages of modules, roles and filters, and Sphinx builds HTML of both. Warnings are errors.
+All Markdown pages are copied into the same directories, so that links between them work as in the repository.
+antsibull-docs writes the pages of modules, roles and filters, and Sphinx makes HTML of both. Warnings are errors.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ SOURCE = REPO / ".cache" / "docs-source"
 TARGET = REPO / ".cache" / "docs"
 SETTINGS = REPO / "tools" / "docs"
 LINK = re.compile(r"(?P<text>\[[^\[\]]*\]\()(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
-# What antsibull-docs writes: a table of contents in each page, and long titles for the sidebar.
+# The table of contents that antsibull-docs writes into each page.
 LOCAL_CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
-# Antsibull names a page of Ansible that is not part of this website.
+# A line of antsibull-docs that refers to a page of Ansible's documentation.
 FOREIGN_LABEL = re.compile(r"^See :ref:`callback_plugins`.*\n", re.MULTILINE)
-ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
-# What the sidebar lists, in this order: titles and pages without their suffix. `*` stands for all others of a folder.
-CONTENTS = {
+# A page in the index of antsibull-docs. The sidebar gets its name and kind as a title, instead of the long one.
+INDEX_ENTRY = re.compile(r"^    (?P<name>\w+)_(?P<kind>module|filter|role|callback)$", re.MULTILINE)
+# The sections of the sidebar, with their pages without suffix. `*` stands for all pages of a folder not listed before.
+SIDEBAR = {
     "Begin": [
         "docs/index", "docs/install", "docs/production", "docs/platform", "docs/slurm", "docs/gpu_box",
         "docs/from_compose",
@@ -53,17 +54,17 @@ def run(*command: str) -> None:
 
 
 def list_files(*patterns: str) -> list[Path]:
-    """Files that git knows or would add."""
+    """The files that git tracks or would add, by their paths in the repository."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
     names = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
     return [Path(name) for name in sorted(names) if (REPO / name).is_file()]
 
 
 def with_links(page: Path, text: str, copied: set[Path]) -> str:
-    """The text of a page with links for the website. Links to files that are not copied lead to the repository."""
+    """The text of a page, in which links to files that are not copied lead to the repository on the web."""
     repository = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))["repository"]
 
-    def link(match: re.Match[str]) -> str:
+    def new_link(match: re.Match[str]) -> str:
         if "://" in match["target"]:
             return match[0]
         target = Path(os.path.normpath(page.parent / match["target"]))
@@ -71,19 +72,19 @@ def with_links(page: Path, text: str, copied: set[Path]) -> str:
             return match[0]
         return f"{match['text']}{repository}/tree/main/{target})"
 
-    return LINK.sub(link, text)
+    return LINK.sub(new_link, text)
 
 
-def contents(pages: list[str]) -> str:
-    """The tables of contents, from which Sphinx builds the sidebar."""
-    left = [page for page in pages if page != "README"]
+def tables_of_contents(pages: list[str]) -> str:
+    """The directives `toctree` of the start page, from which Sphinx builds the sidebar."""
+    unlisted = [page for page in pages if page != "README"]
     blocks = []
-    for title, names in CONTENTS.items():
+    for title, names in SIDEBAR.items():
         entries: list[str] = []
         for name in names:
             folder = name.removesuffix("*")
-            entries += [page for page in left if page.startswith(folder)] if name.endswith("*") else [name]
-            left = [page for page in left if page not in entries]
+            entries += [page for page in unlisted if page.startswith(folder)] if name.endswith("*") else [name]
+            unlisted = [page for page in unlisted if page not in entries]
         blocks.append("\n".join(["```{toctree}", ":hidden:", f":caption: {title}", "", *entries, "```"]))
     return "\n\n".join(blocks) + "\n"
 
@@ -99,11 +100,11 @@ def write_source() -> None:
             copy.write_text(with_links(file, copy.read_text(encoding="utf-8"), {*pages, *images}), encoding="utf-8")
     start = SOURCE / "README.md"
     names = [str(page.with_suffix("")) for page in pages]
-    start.write_text(f"{start.read_text(encoding='utf-8')}\n{contents(names)}", encoding="utf-8")
+    start.write_text(f"{start.read_text(encoding='utf-8')}\n{tables_of_contents(names)}", encoding="utf-8")
 
 
 def write_reference(folder: Path) -> None:
-    """The pages of modules, roles and filters."""
+    """Write the pages of modules, roles and filters."""
     folder.mkdir()
     run(
         "antsibull-docs",
@@ -113,7 +114,7 @@ def write_reference(folder: Path) -> None:
     for page in folder.glob("*.rst"):
         text = FOREIGN_LABEL.sub("", LOCAL_CONTENTS.sub("", page.read_text(encoding="utf-8")))
         if page.stem == "index":
-            text = ENTRY.sub(r"    \g<name> (\g<kind>) <\g<name>_\g<kind>>", text)
+            text = INDEX_ENTRY.sub(r"    \g<name> (\g<kind>) <\g<name>_\g<kind>>", text)
             text = text.replace("Argus.Verl\n==========", "Modules, roles and filters\n==========================", 1)
         page.write_text(text, encoding="utf-8")
 

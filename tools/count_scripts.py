@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Count which scripts a JobSpec can express: those of verl's examples, and those of its recipes.
+"""Count how many shell scripts of verl, examples and recipes, a JobSpec can express, and print why it cannot others.
 
-A script is judged by its text: by its programs, which have to exist, its estimator, its pools of GPUs, and what a
-JobSpec refuses of its settings. Those that have keys of their own in a JobSpec are no overrides there.
+A script is judged by its text. Its programs have to exist, its estimator has to be registered, its GPUs have to be
+those of a pool, and a JobSpec has to accept its overrides, except those for which it has keys of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ from argus.jobspec.parse import parse_jobspec
 from argus.jobspec.spec import POOLS
 from argus.jobspec.verl_releases import GRPO, PPO, RL_UNTIL_0_9, SFT, trainer_module
 
-OWN, MODULE, COMMAND, MISFIT, HELPER = KINDS = "verl's trainers", "`module`", "`command`", "do not fit", "not counted"
+# How a JobSpec expresses a script: by its workload, its key `module` or `command`, or not. A helper runs no program.
+TRAINER, MODULE, COMMAND = "verl's trainers", "`module`", "`command`"
+MISFIT, HELPER = "do not fit", "not counted"
+KINDS = (TRAINER, MODULE, COMMAND, MISFIT, HELPER)
 SFT_MODULES = (trainer_module(SFT), trainer_module(SFT, "torchrun"))
-# A module or a file that Python runs; some scripts keep the first words of a command in a variable.
+# A module or a file that Python runs. Some scripts have the first words of the command in a variable.
 PROGRAM = re.compile(
     r"(?:\b(?:python3?|torchrun|ENTRYPOINT)\b|LAUNCH)[^|;&\n]*?[\s\"'](?:-m\s+[\"']?([\w.${}]+)|([\w./${}-]+\.py)\b)"
 )
@@ -39,8 +42,9 @@ OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z]\w*(?:[./][\w@-]+)+=.*|--config-(?:name
 
 
 def read_script(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """The modules and the files that a script runs, and its overrides by their keys."""
+    """The programs that a script runs, each as a module or a file, the other one empty; and its overrides by key."""
     text = CONFIG.sub(r"\1=", COMMENT.sub("", script.read_text("utf-8")).replace("\\\n", " "))
+    # ${NAME:-default} becomes its default. Defaults can be nested.
     while text != (text := DEFAULT.sub(r"\1", text)):
         pass
     values = dict(ASSIGNMENT.findall(text))
@@ -52,37 +56,48 @@ def read_script(script: Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     # A script may write a file before it runs it.
     programs = [(module, file) for module, file in written if f"> {file} <<" not in text]
     words = [fill(word) for word in re.sub("[()]", " ", re.sub("[\"']", "", text)).split() if OVERRIDE.fullmatch(word)]
-    # What is not known becomes 1. Hydra takes the last of several.
+    # The number 1 stands for a variable without a value. Of overrides with the same key, Hydra takes the last.
     return programs, {override_key(word): re.sub(r"[$`].*", "1", word) for word in words}
 
 
 def classify(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
-    """How a JobSpec expresses a script, and why it does not."""
+    """One of KINDS, and of a script that does not fit the reason. checkout: of verl; recipes: of its recipes."""
     programs, overrides = read_script(script)
-    trains = any(key.startswith("trainer.") and key not in OWNED_OVERRIDES for key in overrides)
-    kinds: dict[str, tuple[str, Path]] = {}
+    has_trainer_overrides = any(key.startswith("trainer.") and key not in OWNED_OVERRIDES for key in overrides)
+    modules: dict[str, str] = {}
     for module, file in programs:
-        name = file or module.replace(".", "/")
-        near = [place / name for place in script.parents if place.is_relative_to(recipes)]
-        places = [checkout / name, recipes / name.removeprefix("recipe/"), *near]
-        files = [Path(f"{place}{end}") for place in places for end in (("",) if file else (".py", "/__main__.py"))]
-        path = next((path for path in files if path.is_file()), None)
+        path = find_program(module, file, script, checkout, recipes)
         if not path:
             return MISFIT, f"{module or file} is in neither checkout"
-        has_main = module and trains and "@hydra.main" in path.read_text("utf-8")
-        kinds[OWN if module in (trainer_module(PPO), *SFT_MODULES) else MODULE if has_main else COMMAND] = module, path
-    kind = next((kind for kind in KINDS if kind in kinds), HELPER)
+        is_trainer = module and has_trainer_overrides and "@hydra.main" in path.read_text("utf-8")
+        kind = TRAINER if module in (trainer_module(PPO), *SFT_MODULES) else MODULE if is_trainer else COMMAND
+        modules[kind] = module
+    kind = next((kind for kind in KINDS if kind in modules), HELPER)
     if kind in (COMMAND, HELPER):
         return kind, ""
-    module, path = kinds[kind]
-    estimator = override_text(overrides.get(ESTIMATOR, ""))
     recipe = next((place for place in script.parents if place.parent == recipes), recipes)
+    reason = misfit_reason(kind, modules[kind], overrides, checkout, recipe)
+    return (MISFIT, reason) if reason else (kind, "")
+
+
+def find_program(module: str, file: str, script: Path, checkout: Path, recipes: Path) -> Path | None:
+    """The file of a program: in verl, in its recipes, or in a directory of recipes above the script."""
+    name = file or module.replace(".", "/")
+    near = [place / name for place in script.parents if place.is_relative_to(recipes)]
+    places = [checkout / name, recipes / name.removeprefix("recipe/"), *near]
+    files = [Path(f"{place}{end}") for place in places for end in (("",) if file else (".py", "/__main__.py"))]
+    return next((path for path in files if path.is_file()), None)
+
+
+def misfit_reason(kind: str, module: str, overrides: dict[str, str], checkout: Path, recipe: Path) -> str:
+    """Why no JobSpec expresses a script that runs this trainer; empty if one does."""
+    estimator = override_text(overrides.get(ESTIMATOR, ""))
     if estimator and known_estimators({"algorithm": {"adv_estimator": estimator}}, checkout, str(recipe)):
-        return MISFIT, f"no estimator is registered as {estimator}"
-    for key in overrides if kind == OWN else ():
+        return f"no estimator is registered as {estimator}"
+    for key in overrides if kind == TRAINER else ():
         section, _dot, size = RL_UNTIL_0_9.get(key, key).rpartition(".")
         if size in ("nnodes", GPUS_NAME) and section not in ("trainer", *POOLS.values()):
-            return MISFIT, f"the GPUs of {section} are those of no pool"
+            return f"the GPUs of {section} are those of no pool"
     config = override_text(overrides.pop("--config-name", "")) if kind == MODULE else ""
     accepted = [override for key, override in overrides.items() if not owned_remedy(override)]
     workload = SFT if module in SFT_MODULES else PPO if estimator == "gae" else GRPO
@@ -90,7 +105,7 @@ def classify(script: Path, checkout: Path, recipes: Path) -> tuple[str, str]:
     keys |= {"code_path": "verl", "model": "model", "dataset": "data"}
     keys |= {"module": module, "config_name": config or None} if kind == MODULE else {}
     error = next(iter(errors(parse_jobspec(keys)[0])), None)
-    return (MISFIT, f"{error.key.removeprefix('trainer_overrides.')} {error.problem}") if error else (kind, "")
+    return f"{error.key.removeprefix('trainer_overrides.')} {error.problem}" if error else ""
 
 
 def main() -> int:

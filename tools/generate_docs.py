@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Write the generated tables of the documentation, between their markers; with --check only compare.
 
-A README of a role has its entry points and variables, from meta/argument_specs.yml, and that of staging the options of
-items, from argus/staging/items.py. docs/jobspec.md has the keys of a JobSpec, from the documentation of the module
-ray_job; docs/preflight.md has all checks; docs/ports.md has Ray's ports, from cluster/ports.py. A marker names the
-table:
+docs/jobspec.md          keys of a JobSpec, from argus/jobspec/spec.py
+docs/preflight.md        checks, from preflight/checks.py
+docs/ports.md            Ray's ports, from cluster/ports.py
+roles/*/README.md        entry points and variables, from meta/argument_specs.yml
+roles/staging/README.md  also the options of items, from argus/staging/items.py
+
+A marker names its table:
 
     <!-- begin generated: variables -->
     <!-- end generated -->
@@ -28,7 +31,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, DEEP
 from jobspec_schema import suboptions
-from staged_items import VARIABLES, options
+from staged_items import VARIABLES, item_options
 
 REPO = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -39,15 +42,15 @@ MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
 Options = Mapping[str, Mapping[str, Any]]
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table. A column in which no row has anything is left out."""
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, without the columns that are empty in all rows."""
     kept = [number for number in range(len(titles)) if any(row[number] for row in rows)]
     lines = [[titles[number] for number in kept], ["---"] * len(kept)]
     lines += [[row[number].replace("|", "\\|") for number in kept] for row in rows]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
-def default(option: Mapping[str, Any]) -> str:
+def default_cell(option: Mapping[str, Any]) -> str:
     if option.get("required"):
         return "required"
     if "default" not in option:
@@ -59,70 +62,71 @@ def default(option: Mapping[str, Any]) -> str:
     return f"`{flow}`"
 
 
-def kind(option: Mapping[str, Any]) -> str:
+def type_cell(option: Mapping[str, Any]) -> str:
     elements = f" of {option['elements']}" if option.get("elements", "raw") != "raw" else ""
     return f"{option.get('type', 'str')}{elements}"
 
 
-def description(option: Mapping[str, Any]) -> str:
-    text = plain(option["description"])
+def description_cell(option: Mapping[str, Any]) -> str:
+    text = markdown(option["description"])
     choices = [f"`{choice}`" for choice in option.get("choices", ())]
     if not all(choice in text for choice in choices):
         text += f" Choices: {', '.join(choices)}."
     return text
 
 
-def plain(description: str | list[str]) -> str:
-    """Ansible's markup as Markdown."""
+def markdown(description: str | list[str]) -> str:
+    """A description with Ansible's markup as Markdown."""
     text = " ".join([description] if isinstance(description, str) else description)
     return MARKUP.sub(lambda match: f"`{match[2].removeprefix('jobspec.')}`", text)
 
 
 def options_table(title: str, options: Options) -> str:
-    rows = [(f"`{name}`", kind(option), default(option), description(option)) for name, option in options.items()]
-    return table((title, "Type", "Default", "Description"), rows)
+    rows = [(f"`{key}`", type_cell(spec), default_cell(spec), description_cell(spec)) for key, spec in options.items()]
+    return markdown_table((title, "Type", "Default", "Description"), rows)
 
 
-def entry_points(specs: Mapping[str, Any]) -> str:
+def entry_points_table(specs: Mapping[str, Any]) -> str:
     rows = [(f"`{name}`", spec["short_description"]) for name, spec in specs.items()]
-    return table(("Entry point", "Description"), rows)
+    return markdown_table(("Entry point", "Description"), rows)
 
 
-def variables(specs: Mapping[str, Any]) -> str:
-    """All variables of a role, without their types, which ansible-doc shows."""
+def variables_table(specs: Mapping[str, Any]) -> str:
+    """The variables of all entry points of a role, without their types, which ansible-doc shows."""
     options = {name: about for spec in specs.values() for name, about in spec["options"].items()}
-    rows = [(f"`{name}`", default(option), description(option)) for name, option in options.items()]
-    return table(("Variable", "Default", "Description"), rows)
+    rows = [(f"`{name}`", default_cell(option), description_cell(option)) for name, option in options.items()]
+    return markdown_table(("Variable", "Default", "Description"), rows)
 
 
 def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
-    return {"entry points": entry_points(specs), "variables": variables(specs)}
+    return {"entry points": entry_points_table(specs), "variables": variables_table(specs)}
 
 
-def keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The keys of a JobSpec, those of mappings by their dotted names."""
+def jobspec_keys(options: Options, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The dotted keys of a JobSpec; a mapping itself is not listed, only the keys in it."""
     for name, option in options.items():
         if "suboptions" in option:
-            yield from keys(option["suboptions"], f"{before}{name}.")
+            yield from jobspec_keys(option["suboptions"], f"{prefix}{name}.")
         else:
-            yield f"{before}{name}", option
+            yield f"{prefix}{name}", option
+
+
+def item_keys(options: Options, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The dotted keys of an item: each mapping, and then the keys in it."""
+    for name, option in options.items():
+        yield f"{prefix}{name}", option
+        yield from item_keys(option.get("suboptions", {}), f"{prefix}{name}.")
 
 
 def item_tables() -> dict[str, str]:
     return {
-        f"items of {name}": options_table("Key", dict(item_keys(options(model)))) for name, model in VARIABLES.items()
+        f"items of {name}": options_table("Key", dict(item_keys(item_options(model))))
+        for name, model in VARIABLES.items()
     }
 
 
-def item_keys(options: Options, before: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The keys of an item and, after each mapping, those in it."""
-    for name, option in options.items():
-        yield f"{before}{name}", option
-        yield from item_keys(option.get("suboptions", {}), f"{before}{name}.")
-
-
 def jobspec_tables() -> dict[str, str]:
-    return {"keys": options_table("Key", dict(keys(suboptions())))}
+    return {"keys": options_table("Key", dict(jobspec_keys(suboptions())))}
 
 
 def preflight_tables() -> dict[str, str]:
@@ -130,7 +134,7 @@ def preflight_tables() -> dict[str, str]:
     for key, check in sorted(CHECKS.items()):
         marks = [mark for mark in (check.severity, check.tier) if mark in ("warning", DEEP)]
         rows.append((f"`{key}`", check.about + (f" ({', '.join(marks)})" if marks else "")))
-    return {"checks": table(("Key", "Expected"), rows)}
+    return {"checks": markdown_table(("Key", "Expected"), rows)}
 
 
 def port_tables() -> dict[str, str]:
@@ -143,14 +147,15 @@ def port_tables() -> dict[str, str]:
     workers = f"+ {WORKERS_OFFSET} to {NODE_PORTS - 1}"
     options = "`--min-worker-port`, `--max-worker-port`"
     rows.append((workers, "every node", "worker processes and drivers", "all nodes", options))
-    return {"ports": table(titles, rows)}
+    return {"ports": markdown_table(titles, rows)}
 
 
 def fill_tables(text: str, tables: Mapping[str, str]) -> str:
     return BLOCK.sub(lambda match: f"{match['begin']}{tables[match['name']]}{match['end']}", text)
 
 
-def pages() -> Iterator[tuple[Path, dict[str, str]]]:
+def pages_with_tables() -> Iterator[tuple[Path, dict[str, str]]]:
+    """Each page, and the tables that it may contain, by the names in their markers."""
     yield REPO / "docs" / "jobspec.md", jobspec_tables()
     yield REPO / "docs" / "preflight.md", preflight_tables()
     yield REPO / "docs" / "ports.md", port_tables()
@@ -162,18 +167,18 @@ def pages() -> Iterator[tuple[Path, dict[str, str]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not current")
-    check = parser.parse_args().check
+    only_check = parser.parse_args().check
     stale = []
-    for page, tables in pages():
+    for page, tables in pages_with_tables():
         before = page.read_text(encoding="utf-8")
         after = fill_tables(before, tables)
         if after != before:
             stale.append(str(page.relative_to(REPO)))
-            if not check:
+            if not only_check:
                 page.write_text(after, encoding="utf-8")
     for name in stale:
-        sys.stdout.write(f"{name}: {'is not current; run make generate' if check else 'written'}\n")
-    return int(check and bool(stale))
+        sys.stdout.write(f"{name}: {'is not current; run make generate' if only_check else 'written'}\n")
+    return int(only_check and bool(stale))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 
-NOT_OF_PIP = ("--no-setuptools", "--no-wheel")
+# Options of get-pip.py, which ansible-test passes and pip does not have.
+GET_PIP_OPTIONS = ("--no-setuptools", "--no-wheel")
 subprocess.check_call([sys.executable, "-m", "ensurepip", "--upgrade", "--default-pip"], stdout=subprocess.DEVNULL)
-requirements = [argument for argument in sys.argv[1:] if argument not in NOT_OF_PIP]
+requirements = [argument for argument in sys.argv[1:] if argument not in GET_PIP_OPTIONS]
 sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", *requirements]))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write docs/jobspec.schema.json, with which editors complete and validate JobSpecs.
+"""Write docs/jobspec.schema.json, the JSON schema with which editors complete and validate JobSpecs.
 
-The keys of a JobSpec are defined in argus/jobspec/spec.py.
+The fields in argus/jobspec/spec.py become options as a module of Ansible documents them, and these become the schema.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from argus.jobspec.owned import OVERRIDES
 from argus.jobspec.spec import DURATIONS, KEYS, OPTIONAL_FOR_COMMANDS, SECTIONS, JobSpec
 
 SCHEMA = REPO / "docs" / "jobspec.schema.json"
-# Ansible's types, and what they are in JSON. A number is accepted as a string, and anything as `raw`.
-KINDS = {str: "str", int: "int", float: "float", bool: "bool", dict: "dict", tuple: "list"}
-TYPES = {
+# Ansible's names of Python's types.
+ANSIBLE_TYPES = {str: "str", int: "int", float: "float", bool: "bool", dict: "dict", tuple: "list"}
+# JSON's names of Ansible's types. Ansible takes a number for a string as well. Any value fits `raw`.
+JSON_TYPES = {
     "str": ["string", "number"],
     "int": ["integer"],
     "float": ["number"],
@@ -32,7 +33,7 @@ TYPES = {
 }
 
 
-def option(name: str) -> dict[str, Any]:
+def documented_option(name: str) -> dict[str, Any]:
     """A field of the JobSpec as an option of a module, with its description in Markdown."""
     field = JobSpec.model_fields[name]
     kind: Any = field.annotation
@@ -48,7 +49,7 @@ def option(name: str) -> dict[str, Any]:
     elif get_origin(kind) is Literal or name in DURATIONS:
         documented["type"] = "str"
     else:
-        documented["type"] = KINDS[get_origin(kind) or kind]
+        documented["type"] = ANSIBLE_TYPES[get_origin(kind) or kind]
     if name == OVERRIDES:
         documented = {"description": field.description, "type": "raw"}
     if get_origin(choices) is Literal:
@@ -60,33 +61,34 @@ def option(name: str) -> dict[str, Any]:
     return documented
 
 
-def suboptions(keys: Mapping[str, Any] = KEYS, where: str = "") -> dict[str, Any]:
-    """The keys of a JobSpec as options of a module."""
+def suboptions(keys: Mapping[str, Any] = KEYS, prefix: str = "") -> dict[str, Any]:
+    """The keys of a JobSpec as options of a module; a section such as `resources` has the options below it."""
     fields = {path: name for name, path in JobSpec.paths().items()}
     options = {}
     for key, below in keys.items():
-        path = f"{where}{key}"
+        path = f"{prefix}{key}"
         section: dict[str, Any] = {"description": SECTIONS.get(path), "type": "dict", "default": {}}
-        options[key] = section | {"suboptions": suboptions(below, f"{path}.")} if below else option(fields[path])
+        below_options = {"suboptions": suboptions(below, f"{path}.")} if below else {}
+        options[key] = section | below_options if below else documented_option(fields[path])
     return options
 
 
 def value_schema(documented: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of one key at any depth."""
+    """The schema of the value of an option."""
     kind, choices = documented["type"], documented.get("choices")
-    # A key without a value counts as not given.
+    # In YAML, an optional key may be without a value.
     empty = [] if documented.get("required") else [None]
     schema: dict[str, Any] = {"description": documented["description"]}
     if choices and kind != "list":
         schema["enum"] = [*choices, *empty]
-    elif kind in TYPES:
-        schema["type"] = [*TYPES[kind], *("null" for _nothing in empty)]
+    elif kind in JSON_TYPES:
+        schema["type"] = [*JSON_TYPES[kind], *("null" for _nothing in empty)]
     if "default" in documented:
         schema["default"] = documented["default"]
     if "suboptions" in documented:
         schema |= object_schema(documented["suboptions"])
     if kind == "list":
-        schema["items"] = {"enum": choices} if choices else {"type": TYPES["str"]}
+        schema["items"] = {"enum": choices} if choices else {"type": JSON_TYPES["str"]}
     return schema
 
 
@@ -101,14 +103,14 @@ def object_schema(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def schema_text() -> str:
     keys = object_schema(suboptions())
-    always = [name for name in keys.pop("required") if name not in OPTIONAL_FOR_COMMANDS]
+    always_required = [name for name in keys.pop("required") if name not in OPTIONAL_FOR_COMMANDS]
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "JobSpec of argus.verl",
         "description": "A job, such as a training with verl. The inventory can set defaults for all jobs.",
         "type": "object",
         **keys,
-        "required": always,
+        "required": always_required,
         "if": {"properties": {"workload": {"const": COMMAND}}},
         "then": {"required": ["command"]},
         "else": {"required": list(OPTIONAL_FOR_COMMANDS)},

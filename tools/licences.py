@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-# Licences that allow to use a package beside this collection, and to distribute it in an image. Names of SPDX, and BSD
-# for packages that do not say which.
+# Licences under which a package may be used with this collection and distributed in an image, by their names in SPDX.
+# BSD is for packages that do not say which BSD licence they have.
 ALLOWED = {
     *("0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0"),
     *("CC0-1.0", "GPL-3.0-or-later", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
 }
-# What packages state instead of SPDX's names.
+# SPDX's names of what packages state.
 SPDX_ALIASES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
@@ -31,7 +31,7 @@ SPDX_ALIASES = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-# Packages with other licences, which were read. The key has the licence: a change of it is reported.
+# Packages with other licences, which were read. A package with a changed licence is reported again.
 REVIEWED = {
     # All that is imported is in the public domain or BSD-2-Clause; an Emacs mode has the GPL. Tests only.
     ("docutils", "BSD AND GNU General Public License (GPL) AND Public Domain"),
@@ -47,16 +47,16 @@ REVIEWED = {
 
 
 def licence_expression(component: Mapping[str, Any]) -> str:
-    """The licences as one expression; several classifiers are all required, as nothing says that one may choose."""
+    """The licences as one SPDX expression. Of several classifiers, all count: nothing says that one may choose."""
     stated = [entry.get("expression") or entry["license"]["name"] for entry in component.get("licenses", ())]
     return " AND ".join(SPDX_ALIASES.get(text, text) for text in stated) or "unknown"
 
 
 def is_allowed(name: str, expression: str) -> bool:
-    """Whether all parts of an expression are allowed; of alternatives, one is enough."""
+    """Whether the package was reviewed, or each part joined by AND is allowed, and one of those joined by OR."""
     if (name, expression) in REVIEWED:
         return True
-    # Without its parentheses, an expression never allows more.
+    # Parentheses are dropped, and OR binds more closely than AND: this can only refuse more expressions.
     parts = expression.replace("(", "").replace(")", "").split(" AND ")
     return all(any(choice.strip() in ALLOWED for choice in part.split(" OR ")) for part in parts)
 
@@ -66,13 +66,13 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the packages of each licence")
     args = parser.parse_args()
     components = json.load(sys.stdin)["components"]
-    python_components = [part for part in components if part.get("purl", "").startswith("pkg:pypi/")]
+    python_components = [component for component in components if component.get("purl", "").startswith("pkg:pypi/")]
     if not python_components:
         print("tools/licences.py: the bill of materials on standard input has no Python packages", file=sys.stderr)
         return 1
     packages: dict[str, list[str]] = defaultdict(list)
-    for part in python_components:
-        packages[licence_expression(part)].append(part["name"])
+    for component in python_components:
+        packages[licence_expression(component)].append(component["name"])
     refused = 0
     for expression, names in sorted(packages.items()):
         if args.list:

@@ -3,10 +3,10 @@
 
     make mutation [COUNT=200] [SEED=1]
 
-Takes a random sample of the places that cosmic-ray can change in some packages of argus, one change for each place.
-Annotations are left out, because a change there changes nothing. Each mutant is tested in a copy of the checkout, with
-the unit tests of its package only; a test that hangs counts as one that fails. Prints every survivor as a diff, and the
-score.
+Takes a random sample of the places in packages of argus that cosmic-ray can change, and makes one change at each.
+Annotations are left out, because they have no effect. Each mutant is tested in a copy of the checkout, with the unit
+tests of its package only; a test that hangs counts as one that fails. Prints the diff of each mutant that no test
+noticed, and how many were noticed.
 """
 
 from __future__ import annotations
@@ -32,27 +32,26 @@ from cosmic_ray.work_item import MutationSpec
 
 REPO = Path(__file__).resolve().parents[1]
 PROGRAM = Path("argus")
-# Packages that their tests test together.
-BESIDE_JOBS = ("archive", "evidence", "hooks", "io", "launcher", "queue", "ray")
-PACKAGES = ("gate", "jobspec", "staging", "steward", *BESIDE_JOBS)
-# Tests outside a package's own directory that test it as well.
+# Packages of which each is tested by the tests of all.
+JOB_PACKAGES = ("archive", "evidence", "hooks", "io", "launcher", "queue", "ray")
+PACKAGES = ("gate", "jobspec", "staging", "steward", *JOB_PACKAGES)
 ATTACKS = [f"tests/attacks/test_{name}.py" for name in ("archives", "masking", "regexes")]
-WITH_JOBS = [*(f"tests/argus/{package}" for package in BESIDE_JOBS), "tests/unit/test_recorded_archives.py", *ATTACKS]
+JOB_TESTS = [*(f"tests/argus/{package}" for package in JOB_PACKAGES), "tests/unit/test_recorded_archives.py", *ATTACKS]
+# The tests of a package, beside those in its own directory.
 FURTHER_TESTS = {
-    **dict.fromkeys(BESIDE_JOBS, WITH_JOBS),
+    **dict.fromkeys(JOB_PACKAGES, JOB_TESTS),
     "steward": ["tests/argus/queue"],
     "gate": [],
     "jobspec": ["tests/unit/tools/test_jobspec_schema.py"],
     "staging": ["tests/unit/plugins/action/test_stage.py", "tests/attacks/test_staging.py"],
 }
 TIMEOUT_SECONDS = 300
-
-
+# A line and a column.
 Position = tuple[int, int]
 
 
-def annotations(source: str) -> list[tuple[Position, Position]]:
-    """Begin and end (line, column) of every annotation."""
+def annotation_spans(source: str) -> list[tuple[Position, Position]]:
+    """The begin and the end of every annotation."""
     spans = []
     for node in ast.walk(ast.parse(source)):
         for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
@@ -61,29 +60,28 @@ def annotations(source: str) -> list[tuple[Position, Position]]:
     return spans
 
 
-def places(package: str) -> Iterator[MutationSpec]:
-    """All changes that can be made in a package."""
+def possible_mutations(package: str) -> Iterator[MutationSpec]:
     files = sorted((REPO / PROGRAM / package).rglob("*.py"))
-    skipped = {file: annotations(file.read_text(encoding="utf-8")) for file in files}
+    skipped = {file: annotation_spans(file.read_text(encoding="utf-8")) for file in files}
     for item in _all_work_items(files, {}):
         for mutation in item.mutations:
             if not any(begin <= mutation.start_pos < end for begin, end in skipped[mutation.module_path]):
                 yield mutation
 
 
-def sample(packages: Sequence[str], count: int, seed: int) -> list[MutationSpec]:
-    """One random change for each of `count` random places."""
-    chance = random.Random(seed)  # noqa: S311 - repeatable is what it has to be
-    by_place: dict[tuple[str, tuple[int, int]], list[MutationSpec]] = {}
+def sample_mutations(packages: Sequence[str], count: int, seed: int) -> list[MutationSpec]:
+    """One random mutation at each of `count` random places."""
+    chance = random.Random(seed)  # noqa: S311 - it has to be repeatable
+    by_place: dict[tuple[str, Position], list[MutationSpec]] = {}
     for package in packages:
-        for mutation in places(package):
+        for mutation in possible_mutations(package):
             by_place.setdefault((str(mutation.module_path), mutation.start_pos), []).append(mutation)
     chosen = chance.sample(sorted(by_place), min(count, len(by_place)))
     return [chance.choice(by_place[place]) for place in chosen]
 
 
-def copy_of_checkout(directory: Path) -> Path:
-    """The checkout, as the collection of a directory that goes to PYTHONPATH."""
+def copy_checkout(directory: Path) -> Path:
+    """Copy the checkout into a directory for PYTHONPATH, as a collection, and return the path of the copy."""
     collection = directory / "ansible_collections" / "argus" / "verl"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=REPO, capture_output=True, check=True).stdout
     for name in filter(None, tracked.decode().split("\0")):
@@ -107,8 +105,8 @@ def tests_pass(package: str, collection: Path) -> bool:
     return done.returncode == 0
 
 
-def survivor(mutation: MutationSpec, collection: Path) -> str:
-    """The diff of a mutant that no test notices, or nothing."""
+def unnoticed_diff(mutation: MutationSpec, collection: Path) -> str:
+    """The diff of a mutation that no test notices in this copy of the checkout; empty if one does."""
     relative = mutation.module_path.relative_to(REPO)
     file = collection / relative
     before = file.read_text(encoding="utf-8")
@@ -131,24 +129,24 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="how many are tested at a time")
     parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES, help="all by default")
     arguments = parser.parse_args()
-    mutants = sample(arguments.packages, arguments.count, arguments.seed)
+    mutations = sample_mutations(arguments.packages, arguments.count, arguments.seed)
     killed: Counter[str] = Counter()
     tried: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(arguments.workers) as pool:
-        free = [copy_of_checkout(Path(directory, str(number))) for number in range(arguments.workers)]
-        broken = [package for package in arguments.packages if not tests_pass(package, free[0])]
+        free_copies = [copy_checkout(Path(directory, str(number))) for number in range(arguments.workers)]
+        broken = [package for package in arguments.packages if not tests_pass(package, free_copies[0])]
         if broken:
             print(f"tests fail without any change: {', '.join(broken)}", file=sys.stderr)
             return 1
 
         def run(mutation: MutationSpec) -> tuple[MutationSpec, str]:
-            collection = free.pop()
+            collection = free_copies.pop()
             try:
-                return mutation, survivor(mutation, collection)
+                return mutation, unnoticed_diff(mutation, collection)
             finally:
-                free.append(collection)
+                free_copies.append(collection)
 
-        for mutation, diff in pool.map(run, mutants):
+        for mutation, diff in pool.map(run, mutations):
             package = mutation.module_path.relative_to(REPO / PROGRAM).parts[0]
             tried[package] += 1
             killed[package] += not diff

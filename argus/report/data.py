@@ -21,23 +21,26 @@ from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
 from ..jobs.info import JobInfo
 from ..jobs.state import describe, read_part, with_checkpoints
-from .curves import JobCurves, NodeCharts, node_charts, read_curves
+from .job_curves import JobCurves, NodeCharts, node_charts, read_curves
 
 MAX_LOG_LINES = 200
-MAX_EVENTS, MAX_EVENT_CHARS, MAX_LINES, MAX_READ_BYTES = 1000, 300, 20_000, 4 * MIB
-# The steps of which samples are shown, and the rows of each: half of them the best and the worst.
+MAX_EVENTS, MAX_EVENT_CHARS = 1000, 300
+MAX_LINES, MAX_READ_BYTES = 20_000, 4 * MIB
+# The steps of which samples are shown, and the samples of each step.
 MAX_SAMPLED_STEPS, MAX_SAMPLED_ROWS = 5, 8
+# A file of evidence: the time at which it was collected, and the reason.
 EVIDENCE_FILE = re.compile(r"debug/(\d{8}T\d{6})\.\d{6}Z-([a-z]+)-")
-# The texts of a sample, and how long one may be that a job has put there itself.
-TEXTS, MAX_TEXT_CHARS = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
+# The texts of a sample: their titles, and the fields in which verl writes them.
+SAMPLE_TEXTS, MAX_TEXT_CHARS = {"Prompt": "input", "Answer": "output", "Expected": "gts"}, 5000
 # Fields of events that other parts of the page show, or that are only for programs.
 OMITTED_FIELDS = {"time", "event", "failure", "warnings", "workload", "code_id", "pid", "exit_code", "lineage", "tags"}
-# The maximum difference of two machines' clocks.
+# How much the clocks of two machines may differ.
 MAX_CLOCK_SKEW_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Event:
+    # Seconds since the epoch.
     at: float
     name: str
     text: str
@@ -47,40 +50,47 @@ class Event:
 class Sample:
     step: int
     score: float | None
+    # By title, as in SAMPLE_TEXTS.
     texts: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class JobPage:
-    """overrides: values by key. jobspec_keys: of the overrides in the JobSpec. samples: by kind, in order."""
+    """What a page shows of a job, all of it read from the job's archive."""
 
     info: JobInfo
     jobspec: Mapping[str, Any]
     plan: Plan
+    # All overrides of the trainer: values by key.
     overrides: Mapping[str, str]
+    # The keys of those overrides that the JobSpec has.
     jobspec_keys: frozenset[str]
     versions: Mapping[str, Any]
+    # The SHA-256 of the job's files at its submission, by their paths.
     files: Mapping[str, Any]
     events: tuple[Event, ...]
     curves: JobCurves
+    # By kind, such as rollouts; then by step, and the best first.
     samples: Mapping[str, Sequence[Sample]]
     nodes: NodeCharts
+    # What could not be read, or was left out, as sentences for the page.
     problems: tuple[str, ...]
 
     @property
     def seconds(self) -> float | None:
+        """The duration of the job, so far if it runs; None if it has not started."""
         begin, end = self.info.started_at, self.info.ended_at or self.info.written_at
         return max(0.0, end - begin) if begin and end else None
 
 
 def read_job(archive: Archive) -> JobPage:
-    """Reads the data of a job's page; unreadable parts are listed as problems."""
+    """The data of a job's page. What cannot be read is empty, and listed in its problems."""
     problems: list[str] = []
     info = with_checkpoints(archive, describe(archive, None, tail=MAX_LOG_LINES))
     jobspec = archive.read_jobspec()
     plan = read_part(archive.plan, None, problems) or Plan()
-    starts = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
-    curves = read_part(lambda: read_curves(archive, starts), JobCurves(), problems)
+    start_times = {attempt.attempt: attempt.started_at for attempt in info.attempts if attempt.started_at}
+    curves = read_part(lambda: read_curves(archive, start_times), JobCurves(), problems)
     events = [*logged_events(archive, problems), *evidence_events(archive, problems), *checkpoint_events(archive, info)]
     copied = archive.read_mapping("config/files.json").get("files")
     jobspec_overrides: list[str] = []
@@ -103,7 +113,7 @@ def read_job(archive: Archive) -> JobPage:
 
 
 def read_samples(archive: Archive) -> dict[str, list[Sample]]:
-    """Samples of some steps, by kind. Raises UnreadableError."""
+    """Samples of some steps by kind, of each step the best, the worst and some others. Raises UnreadableError."""
     by_kind: dict[str, list[Sample]] = {}
     for kind, steps in samples.kept_steps(archive).items():
         for step in sorted(samples.select_steps(set(steps), MAX_SAMPLED_STEPS)):
@@ -111,17 +121,19 @@ def read_samples(archive: Archive) -> dict[str, list[Sample]]:
             edge = MAX_SAMPLED_ROWS // 4
             middle = rows[edge : len(rows) - edge]
             chosen = [*rows[:edge], *middle[:: max(1, len(middle) // (2 * edge))][: 2 * edge], *rows[edge:][-edge:]]
-            by_kind.setdefault(kind, []).extend(Sample(step, samples.score_of(row), texts_of(row)) for row in chosen)
+            by_kind.setdefault(kind, []).extend(
+                Sample(step, samples.score_of(row), sample_texts(row)) for row in chosen
+            )
     return by_kind
 
 
-def texts_of(row: Mapping[str, Any]) -> dict[str, str]:
-    texts = {title: row.get(name) for title, name in TEXTS.items()}
+def sample_texts(row: Mapping[str, Any]) -> dict[str, str]:
+    texts = {title: row.get(name) for title, name in SAMPLE_TEXTS.items()}
     return {title: text[:MAX_TEXT_CHARS] for title, text in texts.items() if isinstance(text, str) and text}
 
 
 def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
-    """The mappings in the first lines of a file."""
+    """The JSON objects in the first lines of a file; other lines are skipped. Adds what cannot be read to problems."""
 
     def content() -> bytes:
         with archive.open(name) as file:
@@ -135,21 +147,20 @@ def json_lines(archive: Archive, name: str, problems: list[str]) -> Iterator[dic
 
 
 def logged_events(archive: Archive, problems: list[str]) -> list[Event]:
-    """The events in events.jsonl."""
+    """The events in events.jsonl: of too many, the first and the last."""
     events: list[Event] = []
     for entry in json_lines(archive, "events.jsonl", problems):
         with contextlib.suppress(ValueError, OverflowError):
             at = datetime.fromisoformat(str(entry.get("time"))).timestamp()
-            events.append(Event(at, one_line(entry.get("event"), 40), details(entry)))
+            events.append(Event(at, one_line(entry.get("event"), 40), event_text(entry)))
     if len(events) > MAX_EVENTS:
         problems.append(f"{len(events) - MAX_EVENTS} of its events are left out.")
-        # How it began, and how it ended.
         events[MAX_EVENTS // 2 : -MAX_EVENTS // 2] = []
     return events
 
 
-def details(entry: Mapping[str, Any]) -> str:
-    """The short values of an event in one line."""
+def event_text(entry: Mapping[str, Any]) -> str:
+    """The fields of an event in one line: its reason and its text first, then the others with their names."""
     values = {name: value for name, value in entry.items() if name not in OMITTED_FIELDS and not name.endswith("_at")}
     driver = values.get("driver")
     values["driver"] = driver.get("host") if isinstance(driver, dict) else None
@@ -171,7 +182,7 @@ def evidence_events(archive: Archive, problems: list[str]) -> list[Event]:
 
 
 def checkpoint_events(archive: Archive, info: JobInfo) -> Iterator[Event]:
-    """The checkpoints. A copy of one has another time, mostly after the end of the job."""
+    """The checkpoints by the times of their directories. Those of copies are mostly after the end of the job."""
     end = (info.ended_at or info.written_at or 0) + MAX_CLOCK_SKEW_SECONDS
     for step in info.checkpoints[-MAX_EVENTS:]:
         with contextlib.suppress(OSError):

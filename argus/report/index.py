@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of jobs as an HTML page: one file without external resources, beside the archives that it links."""
+"""Renders the HTML page that lists all jobs and links their pages, with the nodes and GPU-hours of the cluster."""
 
 from __future__ import annotations
 
@@ -23,25 +23,33 @@ from ..jobs.info import JobInfo
 from ..jobs.listing import latest_jobs
 from ..jobs.report import OWNER_TAG, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
 from ..ray.records import ALIVE
-from .page import Table, cell_text, read_resource, render_template
+from .rendering import Table, cell_text, read_resource, render_template
 
 MAX_JOBS = 300
-# The number of days whose GPU-hours are shown.
-DAYS = 7
+GPU_HOURS_DAYS = 7
+# A number of GPU-hours below this one is shown as 0.0, so its row is left out.
+MIN_GPU_HOURS = 0.05
+# The columns after the job's id. row_cells gives their contents.
+HEADER = (
+    *("State", "Workload", "Step", "Metric", "Trend", "Tokens/s", "Left", "GPUs"),
+    *("Owner", "Model", "Tags", "Submitted"),
+)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job of the list. has_page: whether its archive has one. nodes: those on which it runs."""
+    """A job of the list. Without a readable plan or JobSpec, plan and model are empty."""
 
     info: JobInfo
     plan: Plan
     model: str = ""
+    # Whether its archive has a page, which the list links.
     has_page: bool = False
+    # The names of the nodes on which it runs now.
     nodes: tuple[str, ...] = ()
 
-    def hours(self, begin: float, now: float) -> float:
-        """The GPU-hours since a moment, of all attempts and what was between them."""
+    def gpu_hours(self, begin: float, now: float) -> float:
+        """The GPU-hours from a moment until the job's end, or until now, with the time between attempts."""
         if not self.info.started_at:
             return 0.0
         return self.plan.gpus * max(0.0, (self.info.ended_at or now) - max(begin, self.info.started_at)) / 3600
@@ -63,47 +71,30 @@ def read_row(info: JobInfo, archive: Archive) -> Row:
     return row
 
 
-def index(
-    rows: Sequence[Row],
-    nodes: Sequence[Mapping[str, Any]],
-    bad: Mapping[str, Any],
-    root: Path,
-    now: float,
+def render_index(
+    rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any], root: Path, now: float
 ) -> str:
-    """The page. nodes: of Ray's list; bad: names of nodes that jobs have lost, with the jobs."""
+    """The page with the list of jobs.
+
+    nodes: as Ray's State API lists them. bad: by the names of nodes that several jobs have lost, the ids of these jobs.
+    root: the shared root. now: seconds since the epoch.
+    """
     return render_template(
         "index.html",
         [read_resource("index.js")],
         "",
         now,
         title="Jobs",
-        rows=[(row, cells(row, now)) for row in rows],
+        rows=[(row, row_cells(row, now)) for row in rows],
         header=HEADER,
         page=PAGE,
-        tables=[node_table(rows, nodes, bad), hours_table(rows, nodes, now)],
-        space=space(root),
+        tables=[node_table(rows, nodes, bad), gpu_hours_table(rows, nodes, now)],
+        space=free_space_text(root),
     )
 
 
-# The columns after the job itself.
-HEADER = (
-    "State",
-    "Workload",
-    "Step",
-    "Metric",
-    "Trend",
-    "Tokens/s",
-    "Left",
-    "GPUs",
-    "Owner",
-    "Model",
-    "Tags",
-    "Submitted",
-)
-
-
-def cells(row: Row, now: float) -> list[tuple[str, Any]]:
-    """Text and value to sort by, of the columns of HEADER."""
+def row_cells(row: Row, now: float) -> list[tuple[str, Any]]:
+    """The text of each column of HEADER, with the value by which the page sorts the column."""
     info, done = row.info, row.info.progress
     state = " ".join(filter(None, (info.state, job_class(info))))
     left = info.time_left
@@ -124,6 +115,7 @@ def cells(row: Row, now: float) -> list[tuple[str, Any]]:
 
 
 def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Mapping[str, Any]) -> Table:
+    """The nodes that are alive, with the jobs on them."""
     jobs: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         for name in row.nodes:
@@ -142,26 +134,32 @@ def node_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], bad: Map
     return Table("Nodes", ("Node", "State", "Resources", "Jobs", "Problem"), sorted(shown, key=lambda row: row[0]))
 
 
-def hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """GPU-hours of the last days, by owner and by how jobs ended; and the rest, since the GPUs' nodes began."""
-    begin = now - DAYS * 86400
+def gpu_hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
+    """The GPU-hours of the last days, by owner and outcome of jobs; and those in which no job had the GPUs.
+
+    A GPU counts from the start of its node.
+    """
+    begin = now - GPU_HOURS_DAYS * 86400
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
         outcome = row.info.failure.kind if row.info.failure else str(row.info.state)
-        spent[owner(row.info) or "-", outcome] += row.hours(begin, now)
+        spent[owner(row.info) or "-", outcome] += row.gpu_hours(begin, now)
     gpus = [
         (max(begin, node.get("start_time_ms", 0) / 1000), float((node.get("resources_total") or {}).get("GPU", 0)))
         for node in nodes
         if node.get("state") == ALIVE
     ]
     first = min((start for start, _count in gpus), default=now)
-    lines = [(name, outcome, round(hours, 1)) for (name, outcome), hours in sorted(spent.items()) if hours >= 0.05]
-    idle = sum(count * (now - start) / 3600 for start, count in gpus) - sum(row.hours(first, now) for row in rows)
-    lines += [("-", "idle", round(idle, 1))] if idle >= 0.05 else []
-    return Table(f"GPU-hours of the last {DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
+    lines = [
+        (name, outcome, round(hours, 1)) for (name, outcome), hours in sorted(spent.items()) if hours >= MIN_GPU_HOURS
+    ]
+    idle = sum(count * (now - start) / 3600 for start, count in gpus) - sum(row.gpu_hours(first, now) for row in rows)
+    lines += [("-", "idle", round(idle, 1))] if idle >= MIN_GPU_HOURS else []
+    return Table(f"GPU-hours of the last {GPU_HOURS_DAYS} days", ("Owner", "Outcome", "GPU-hours"), lines)
 
 
-def space(root: Path) -> str:
+def free_space_text(root: Path) -> str:
+    """How much of the shared root's file system is free; "" if that cannot be found out."""
     with contextlib.suppress(OSError):
         status = os.statvfs(root)
         if status.f_blocks:

@@ -26,7 +26,7 @@ from ..ray.admission import registry_path
 from ..ray.api import RayApiError, local_head
 from ..ray.departures import bad_nodes
 from ..report.data import read_job
-from ..report.index import index, read_rows
+from ..report.index import read_rows, render_index
 from ..report.page import render_page, write_page
 from .fetch import STDOUT
 from .request import VerbRequest, common, of_tag, request_from, write_answer
@@ -113,7 +113,7 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
         with errors_to_stderr(f"the list of jobs in {root}"):
-            text = index(read_rows(root / JOBS_DIR), *nodes(), root, time.time())
+            text = render_index(read_rows(root / JOBS_DIR), *nodes(), root, time.time())
             write_text(root / JOBS_DIR / INDEX, text, durable=False)
 
 

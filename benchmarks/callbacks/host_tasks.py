@@ -1,4 +1,4 @@
-"""Count tasks times hosts: a skipped one costs the controller nearly as much as one that asks a machine."""
+"""Counts tasks times hosts, with skipped ones: these cost the controller nearly as much as those on a machine."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     CALLBACK_NAME = "host_tasks"
 
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
-        # Others are among those that are "ok".
+        # Changed and ignored tasks are among the ok ones as well.
         counted = sum(sum(counts.values()) for counts in (stats.ok, stats.failures, stats.dark, stats.skipped))
         self._display.display(f"host-tasks={counted}")

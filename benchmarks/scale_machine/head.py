@@ -1,4 +1,4 @@
-"""`argus nodes` with the nodes of a file, and without jobs: there is no head of Ray."""
+"""Answers `argus nodes` for a machine of scale.py, which has no head of Ray: with the nodes in a file, and no jobs."""
 
 import json
 import sys

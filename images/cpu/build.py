@@ -1,8 +1,8 @@
 """Build the CPU image, or with --vllm the one with vLLM, if its inputs have changed since the last build.
 
-The inputs are the files of this directory, or those of vllm/ and the CPU image; the image's label
-``argus.verl.inputs`` holds their hash. The host's pip configuration provides the wheels, and requirements.txt their
-hashes. The base image comes from the registry, or from mmdebstrap if the registry cannot be reached.
+The inputs are the files of this directory, or those of vllm/ and the CPU image. Their hash is the image's label
+``argus.verl.inputs``. pip downloads the packages as it is configured on this host, and compares them with the hashes
+in requirements.txt. The base image comes from its registry, or from mmdebstrap if the registry cannot be reached.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VLLM = HERE / "vllm"
-LABEL = "argus.verl.inputs"
+INPUTS_LABEL = "argus.verl.inputs"
 STAGE_LABEL = "argus.verl.stage=build"  # in the Dockerfile
-# The digest of the tag's list of architectures. Updates since then come with apt-get upgrade, in the Dockerfile.
-BASE = "debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251"
+# With the digest of the tag's list of architectures. In the Dockerfile, apt-get upgrade installs later updates.
+BASE_IMAGE = "debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251"
 SUITE = "bookworm"
 PYTHON = "3.11"  # the version in bookworm
-SPACE_NEEDED = 8 * 2**30  # bytes: wheels, the build context, the build's layers and the image
-PULL_SECONDS = 120
+NEEDED_BYTES = 8 * 2**30  # for wheels, the build context, the build's layers and the image
+PULL_TIMEOUT_SECONDS = 120
 NOT_INPUTS = {"__pycache__", ".pytest_cache", "README.md", "tests", "vllm"}
 
 
@@ -38,7 +38,7 @@ def run(*argv: str | Path, **kwargs: object) -> subprocess.CompletedProcess[str]
     return subprocess.run([str(arg) for arg in argv], text=True, check=True, **kwargs)  # type: ignore[call-overload]
 
 
-def inputs(directory: Path) -> list[Path]:
+def input_files(directory: Path) -> list[Path]:
     """The files that determine the image, in a fixed order."""
     files = (path for path in directory.rglob("*") if path.is_file())
     return sorted(path for path in files if not NOT_INPUTS & set(path.relative_to(directory).parts))
@@ -46,16 +46,16 @@ def inputs(directory: Path) -> list[Path]:
 
 def inputs_hash(directory: Path) -> str:
     digest = hashlib.sha256()
-    for path in inputs(directory):
+    for path in input_files(directory):
         digest.update(f"{path.relative_to(directory)}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def built_hash(engine: str, tag: str) -> str:
-    """The inputs' hash of the existing image, or an empty string."""
+    """The hash of the inputs from which the existing image was built; "" if there is no image."""
     result = subprocess.run(
-        [engine, "image", "inspect", "--format", f'{{{{ index .Config.Labels "{LABEL}" }}}}', tag],
+        [engine, "image", "inspect", "--format", f'{{{{ index .Config.Labels "{INPUTS_LABEL}" }}}}', tag],
         text=True,
         capture_output=True,
         check=False,
@@ -64,19 +64,19 @@ def built_hash(engine: str, tag: str) -> str:
 
 
 def base_image(engine: str) -> str:
-    """The name of the base image, which is pulled or, without a registry, created here."""
+    """The name of the base image. If it is missing, pulls it or, without a registry, creates it with mmdebstrap."""
     made = f"argus-verl-base:{SUITE}"
-    for name in (BASE, made):
+    for name in (BASE_IMAGE, made):
         if subprocess.run([engine, "image", "inspect", name], capture_output=True, check=False).returncode == 0:
             return name
     try:
-        run(engine, "pull", "--quiet", BASE, capture_output=True, timeout=PULL_SECONDS)
-        return BASE
+        run(engine, "pull", "--quiet", BASE_IMAGE, capture_output=True, timeout=PULL_TIMEOUT_SECONDS)
+        return BASE_IMAGE
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pass
     if not shutil.which("mmdebstrap"):
-        fail(f"{BASE} cannot be pulled, and mmdebstrap, which can create it, is not installed")
-    print(f"{BASE} cannot be pulled: creating it with mmdebstrap", flush=True)
+        fail(f"{BASE_IMAGE} cannot be pulled, and mmdebstrap, which can create it, is not installed")
+    print(f"{BASE_IMAGE} cannot be pulled: creating it with mmdebstrap", flush=True)
     with tempfile.TemporaryFile() as tree:
         run("mmdebstrap", "--quiet", "--variant=minbase", SUITE, "-", stdout=tree)
         tree.seek(0)
@@ -85,7 +85,7 @@ def base_image(engine: str) -> str:
 
 
 def collect_wheels(requirements: Path, target: Path) -> None:
-    """Download the image's packages with the host's pip and its configuration, and compare them with their hashes."""
+    """Download the image's packages with the pip of this host, which compares them with their hashes."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--quiet", "--disable-pip-version-check"]
     # No dependencies: requirements.txt is complete.
     wheels = ["--no-deps", "--only-binary=:all:", "--python-version", PYTHON, "--dest", str(target)]
@@ -111,10 +111,10 @@ def collect_wheels(requirements: Path, target: Path) -> None:
 
 
 def build_context(engine: str, tag: str, digest: str, base: str, context: Path) -> None:
-    """Build an image with the hash of its inputs as a label, in place of the one with other inputs."""
+    """Build an image from a complete build context, and remove the image that it replaces. digest: of the inputs."""
     command = [engine, "build", "--quiet", "--build-arg", f"BASE={base}"]
     built = subprocess.run(
-        [*command, "--label", f"{LABEL}={digest}", "--tag", tag, str(context)],
+        [*command, "--label", f"{INPUTS_LABEL}={digest}", "--tag", tag, str(context)],
         env={**os.environ, "DOCKER_BUILDKIT": "0"},  # distributions may lack the plugin that BuildKit needs
         text=True,
         stdout=subprocess.PIPE,
@@ -124,27 +124,27 @@ def build_context(engine: str, tag: str, digest: str, base: str, context: Path) 
     if built.returncode:
         fail(f"the build failed:\n{built.stdout}")
     # Remove the build stage, which no later build can reuse, and the image that this one replaces.
-    for label in (STAGE_LABEL, LABEL):
+    for label in (STAGE_LABEL, INPUTS_LABEL):
         prune = [engine, "image", "prune", "--force", "--filter", f"label={label}"]
         subprocess.run(prune, capture_output=True, check=False)
 
 
 def build(engine: str, tag: str, digest: str, wheels: Path | None, cpu_image: str = "") -> None:
-    """Build one of the two images.
+    """Collect the packages of the CPU image or of the one with vLLM, and build it.
 
-    cpu_image: on which the one with vLLM is built.
+    wheels: a directory with additional wheels. cpu_image: on which the image with vLLM is built; "" for the CPU image.
     """
     docker_root = run(engine, "info", "--format", "{{ .DockerRootDir }}", capture_output=True).stdout.strip()
     for directory in (tempfile.gettempdir(), docker_root):
         # The engine may run on another machine.
-        if Path(directory).is_dir() and (free := shutil.disk_usage(directory).free) < SPACE_NEEDED:
-            need = f"{SPACE_NEEDED / 2**30:.0f} GiB while the image is built"
+        if Path(directory).is_dir() and (free := shutil.disk_usage(directory).free) < NEEDED_BYTES:
+            need = f"{NEEDED_BYTES / 2**30:.0f} GiB while the image is built"
             fail(f"{directory} has {free / 2**30:.1f} GiB free, and needs {need}")
     base = cpu_image or base_image(engine)
     source = VLLM if cpu_image else HERE
     with tempfile.TemporaryDirectory(prefix="argus-verl-cpu-") as name:
         context = Path(name)
-        for path in inputs(source):
+        for path in input_files(source):
             copy = context / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)

@@ -1,7 +1,6 @@
-"""Print a bill of materials of this environment (CycloneDX 1.6, JSON): the packages of this Python and those of Debian.
+"""Print a bill of materials (CycloneDX 1.6, JSON) of this environment: its Python packages and its Debian packages.
 
-The build of the image runs it, with the packages that it installed in --wheels, and stores its output in the image. The
-same packages give the same text.
+The build of an image runs it, and stores its output in the image. The same packages give the same text.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from typing import Any
 from urllib.parse import quote
 
 DEBIAN_FIELDS = ("binary:Package", "Version", "Architecture", "source:Package", "db:Status-Status")
-ARTEFACT = re.compile(r"(?P<name>.+?)-\d[^-]*(-.+\.whl|\.tar\.gz)")
+PACKAGE_FILE = re.compile(r"(?P<name>.+?)-\d[^-]*(-.+\.whl|\.tar\.gz)")
 
 
-def normalized(name: str) -> str:
+def normalized_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def licenses(package: metadata.PackageMetadata) -> list[dict[str, Any]]:
-    """The licences that a package states: an expression, else its classifiers, else the first line of its text."""
+def stated_licences(package: metadata.PackageMetadata) -> list[dict[str, Any]]:
+    """The licences that a package states: its SPDX expression, or its classifiers, or the first line of its licence."""
     if "License-Expression" in package:
         return [{"expression": package["License-Expression"]}]
     classifiers = [line.split(" :: ") for line in package.get_all("Classifier") or () if line.startswith("License :: ")]
@@ -38,18 +37,18 @@ def licenses(package: metadata.PackageMetadata) -> list[dict[str, Any]]:
     return [{"license": {"name": name}} for name in names if name]
 
 
-def hashes(directory: Path | None) -> dict[str, str]:
+def file_hashes(directory: Path | None) -> dict[str, str]:
     """The SHA-256 of each wheel or source archive in a directory, by the name of its package."""
     digests: dict[str, str] = {}
     for path in sorted(directory.iterdir()) if directory else ():
-        if match := ARTEFACT.fullmatch(path.name):
+        if match := PACKAGE_FILE.fullmatch(path.name):
             with path.open("rb") as file:
-                digests[normalized(match["name"])] = hashlib.file_digest(file, "sha256").hexdigest()
+                digests[normalized_name(match["name"])] = hashlib.file_digest(file, "sha256").hexdigest()
     return digests
 
 
-def known_hashes(bill: Path) -> dict[str, str]:
-    """The SHA-256 of each Python package in the bill of the image below this one."""
+def base_hashes(bill: Path) -> dict[str, str]:
+    """The SHA-256 of each Python package in the bill of materials of the image on which this one is built."""
     return {
         part["name"]: part["hashes"][0]["content"]
         for part in json.loads(bill.read_text())["components"]
@@ -59,12 +58,12 @@ def known_hashes(bill: Path) -> dict[str, str]:
 
 def python_packages(digests: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for package in metadata.distributions():
-        name = normalized(package.name)
+        name = normalized_name(package.name)
         component: dict[str, Any] = {"type": "library", "name": name, "version": package.version}
         # A package of this project is in no index, where the same name might be somebody else's.
         if not package.read_text("direct_url.json"):
             component["purl"] = f"pkg:pypi/{name}@{quote(package.version)}"
-        if stated := licenses(package.metadata):
+        if stated := stated_licences(package.metadata):
             component["licenses"] = stated
         if name in digests:
             component["hashes"] = [{"alg": "SHA-256", "content": digests[name]}]
@@ -89,7 +88,8 @@ def debian_packages(system: dict[str, str]) -> Iterator[dict[str, Any]]:
         yield {"type": "library", "name": name, "version": version, "purl": purl}
 
 
-def bill(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
+def bill_of_materials(name: str, digests: Mapping[str, str]) -> dict[str, Any]:
+    """The bill as CycloneDX defines it. name: of the image. digests: the SHA-256 of Python packages by name."""
     system = platform.freedesktop_os_release()
     base = {"type": "operating-system", "name": system["ID"], "version": system.get("VERSION_ID", "")}
     components = [base, *python_packages(digests), *debian_packages(system)]
@@ -110,8 +110,8 @@ def main() -> None:
     parser.add_argument("--wheels", type=Path, help="where installed packages came from, for their hashes")
     parser.add_argument("--base", type=Path, help="the bill of the image below, for the hashes of its packages")
     args = parser.parse_args()
-    digests = (known_hashes(args.base) if args.base else {}) | hashes(args.wheels)
-    print(json.dumps(bill(args.name, digests), indent=1, sort_keys=True, ensure_ascii=False))
+    digests = (base_hashes(args.base) if args.base else {}) | file_hashes(args.wheels)
+    print(json.dumps(bill_of_materials(args.name, digests), indent=1, sort_keys=True, ensure_ascii=False))
 
 
 if __name__ == "__main__":

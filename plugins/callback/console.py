@@ -48,7 +48,7 @@ requirements:
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -66,33 +66,34 @@ from ansible_collections.argus.verl.plugins.plugin_utils import reporting
 
 FAILED = "failed"
 UNREACHABLE = "unreachable"
-# How many failed hosts the last line names.
-NAMED_HOSTS = 8
-# Ansible's prefix for an error that no module returned, such as a template's or a crash.
+# The most failed hosts that the summary names.
+MAX_NAMED_HOSTS = 8
+# Ansible's prefix of errors that no module returned, such as those of templates.
 UNEXPECTED = "Task failed: "
-# Ansible's counters in the order of the summary, with their names there.
-COUNTS = {
+# Ansible's counters in the order of the summary, with the names that they have in it.
+COUNTER_NAMES = {
     "ok": "ok", "changed": "changed", "unreachable": "unreachable", "failures": "failed", "rescued": "rescued",
     "ignored": "ignored",
 }  # fmt: skip
-# The number of new objects after which Python looks for garbage, 700 by default. What Ansible has loaded stays to its
-# end, so a search finds nothing: without most of them, checking a job takes 12 % less time.
-COLLECT_AT = 50_000
+# The number of new objects after which Python's garbage collector runs, 700 by default. What Ansible has loaded stays
+# until it ends, so the collector finds nothing. With fewer of its runs, checking a job takes 12 % less time.
+GC_THRESHOLD = 50_000
 
 
 def is_rescued(task: Task) -> bool:
-    """Whether the playbook handles a failure of this task: a block around it has a rescue, and is not in it."""
-    below, above = task, task._parent
-    while above:
-        if isinstance(above, Block) and above.rescue and below._uuid in {one._uuid for one in above.block}:
+    """Whether a failure of this task is rescued: a block with a rescue has the task among its tasks."""
+    child, parent = task, task._parent
+    while parent:
+        # A task in the rescue or the always of a block also has it as its parent.
+        if isinstance(parent, Block) and parent.rescue and child._uuid in {one._uuid for one in parent.block}:
             return True
-        below, above = above, above._parent
+        child, parent = parent, parent._parent
     return False
 
 
-def kind_of(result: CallbackTaskResult) -> str:
-    """How a failure counts: failed, rescued or ignored."""
-    # Without the underscore, ansible-core 2.21 prints a warning at each failure.
+def failure_kind(result: CallbackTaskResult) -> str:
+    """How Ansible counts a failure: failed, rescued or ignored."""
+    # For `task_fields`, ansible-core 2.21 prints a warning at each failure.
     if result._task_fields.get("ignore_errors"):
         return "ignored"
     return "rescued" if is_rescued(result.task) else FAILED
@@ -109,7 +110,34 @@ def without_controls(display: Callable[..., None]) -> Callable[..., None]:
     return display_printable
 
 
+def error_text(answer: Mapping[str, Any]) -> str:
+    """The message of a failed task's result, and below it what its program has printed."""
+    message = str(answer.get("msg") or answer.get("censored") or "it failed without a message")
+    output = next(filter(None, (answer.get(name) for name in ("module_stderr", "stderr", "stdout"))), "")
+    lines = [*message.removeprefix(UNEXPECTED).splitlines(), *str(output).splitlines()]
+    return "\n  ".join(printable(line, lines=False) for line in lines if line.strip())
+
+
+def summary_line(stats: AggregateStats) -> tuple[str, str]:
+    """The line with which a run ends, and its colour."""
+    hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
+    failed = [host for host, counts in hosts.items() if counts["failures"] or counts["unreachable"]]
+    total = {name: sum(counts[key] for counts in hosts.values()) for key, name in COUNTER_NAMES.items()}
+    # Programs search for `changed`, to see whether a run changed something.
+    counted = " ".join(f"{name}={count}" for name, count in total.items() if count or name == "changed")
+    hosts_text = f"{len(hosts)} host{'s'[: len(hosts) != 1]}"
+    if failed:
+        named = printable(", ".join(failed[:MAX_NAMED_HOSTS]), lines=False)
+        more = f" and {len(failed) - MAX_NAMED_HOSTS} more" if len(failed) > MAX_NAMED_HOSTS else ""
+        of_all = f"{more} of {hosts_text}" if len(hosts) > 1 else ""
+        return f"Failed: {named}{of_all}  {counted}", constants.COLOR_ERROR
+    colour = constants.COLOR_CHANGED if total["changed"] else constants.COLOR_OK
+    return f"{'Checked' if context.CLIARGS['check'] else 'Done'}: {hosts_text}  {counted}", colour
+
+
 class CallbackModule(Default):  # type: ignore[misc]
+    """With -v, Ansible's default output; without it, the short output that DOCUMENTATION describes."""
+
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "argus.verl.console"
@@ -118,34 +146,33 @@ class CallbackModule(Default):  # type: ignore[misc]
         super().__init__()
         if "display" not in vars(self._display):
             self._display.display = without_controls(self._display.display)
-        # By task and error text: the first host for which the error was shown.
-        self._shown: dict[tuple[str, str], str] = {}
+        # The label of the first host that had an error, by the task and the text of the error.
+        self._first_labels: dict[tuple[str, str], str] = {}
 
     def _is_verbose(self) -> bool:
         return bool(self._display.verbosity)
 
-    def _is_answer(self) -> bool:
-        """Whether plays and tasks are not shown."""
+    def _is_answer_only(self) -> bool:
+        """Whether plays and tasks are hidden."""
         return bool(self.get_option("answer")) and not self._is_verbose()
 
     def _print_task_banner(self, task: Task) -> None:
         self._last_task_banner = task._uuid
-        if not self._is_answer():
+        if not self._is_answer_only():
             super()._print_task_banner(task)
-
-    # --- Errors ---
 
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         if self._is_verbose():
             super().v2_runner_on_failed(result, ignore_errors)
         elif not (result.task.loop and "results" in result.result):
-            self._show_error(kind_of(result), result, self.host_label(result))
+            self._show_error(failure_kind(result), result, self.host_label(result))
 
     def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
         if self._is_verbose():
             super().v2_runner_item_on_failed(result)
             return
-        self._show_error(kind_of(result), result, f"{self.host_label(result)}, {self._get_item_label(result.result)}")
+        label = f"{self.host_label(result)}, {self._get_item_label(result.result)}"
+        self._show_error(failure_kind(result), result, label)
 
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
         if self._is_verbose():
@@ -155,12 +182,13 @@ class CallbackModule(Default):  # type: ignore[misc]
             self._show_error(kind, result, self.host_label(result))
 
     def _show_error(self, kind: str, result: CallbackTaskResult, label: str) -> None:
+        """Show the error of a host, or of one of its items; if another one had it before, only refer to that one."""
         if self._last_task_banner != result.task._uuid:
             self._print_task_banner(result.task)
         self._handle_warnings(result.result)
-        text = self._error_text(result)
-        same = self._shown.setdefault((result.task._uuid, text), label)
-        first, *rest = f"{kind}: [{label}]: {text if same == label else f'the same as {same}'}".split("\n")
+        text = error_text(result.result)
+        earlier = self._first_labels.setdefault((result.task._uuid, text), label)
+        first, *rest = f"{kind}: [{label}]: {text if earlier == label else f'the same as {earlier}'}".split("\n")
         width = reporting.text_width()
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
@@ -169,46 +197,34 @@ class CallbackModule(Default):  # type: ignore[misc]
             stderr=self.get_option("display_failed_stderr") and kind in colour,
         )
 
-    def _error_text(self, result: CallbackTaskResult) -> str:
-        """The message of a failed task, and what its program has printed."""
-        answer = result.result
-        message = str(answer.get("msg") or answer.get("censored") or "it failed without a message")
-        output = next(filter(None, (answer.get(name) for name in ("module_stderr", "stderr", "stdout"))), "")
-        lines = [*message.removeprefix(UNEXPECTED).splitlines(), *str(output).splitlines()]
-        return "\n  ".join(printable(line, lines=False) for line in lines if line.strip())
-
-    # --- Progress ---
-
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         gc.freeze()
-        gc.set_threshold(COLLECT_AT, *gc.get_threshold()[1:])
+        gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
         super().v2_playbook_on_start(playbook)
 
     def v2_playbook_on_play_start(self, play: Play) -> None:
-        if self._is_answer():
+        if self._is_answer_only():
             self._play = play
         else:
             super().v2_playbook_on_play_start(play)
 
     def v2_runner_on_ok(self, result: CallbackTaskResult) -> None:
-        if self._is_answer():
+        if self._is_answer_only():
             self._handle_warnings(result.result)
-        # The tasks of included files are shown, and not that they were included.
+        # The tasks of an included file are shown. That the file was included is not.
         elif self._is_verbose() or not isinstance(result.task, TaskInclude):
             super().v2_runner_on_ok(result)
 
     def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:
-        if not self._is_answer():
+        if not self._is_answer_only():
             super().v2_runner_item_on_ok(result)
 
     def v2_playbook_on_include(self, included_file: Any) -> None:
         if self._is_verbose():
             super().v2_playbook_on_include(included_file)
 
-    # --- The summary ---
-
     def v2_playbook_on_no_hosts_remaining(self) -> None:
-        # The errors and the summary say the same.
+        # The errors and the summary tell it.
         if self._is_verbose():
             super().v2_playbook_on_no_hosts_remaining()
 
@@ -217,22 +233,6 @@ class CallbackModule(Default):  # type: ignore[misc]
         if self._is_verbose() or custom:
             super().v2_playbook_on_stats(stats)
             return
-        if self._is_answer():
-            return
-        hosts = {host: stats.summarize(host) for host in sorted(stats.processed)}
-        failed = [host for host, counts in hosts.items() if counts["failures"] or counts["unreachable"]]
-        total = {name: sum(counts[key] for counts in hosts.values()) for key, name in COUNTS.items()}
-        # Programs search for `changed`, to see whether a run changed something.
-        counted = " ".join(f"{name}={count}" for name, count in total.items() if count or name == "changed")
-        text = f"{len(hosts)} host{'s'[: len(hosts) != 1]}"
-        colour = constants.COLOR_CHANGED if total["changed"] else constants.COLOR_OK
-        if failed:
-            named = printable(", ".join(failed[:NAMED_HOSTS]), lines=False)
-            more = f" and {len(failed) - NAMED_HOSTS} more" if len(failed) > NAMED_HOSTS else ""
-            text, colour = (
-                f"Failed: {named}{more} of {text}" if len(hosts) > 1 else f"Failed: {named}",
-                constants.COLOR_ERROR,
-            )
-        else:
-            text = f"{'Checked' if context.CLIARGS['check'] else 'Done'}: {text}"
-        self._display.display(f"\n{text}  {counted}", color=colour)
+        if not self._is_answer_only():
+            line, colour = summary_line(stats)
+            self._display.display(f"\n{line}", color=colour)

@@ -72,20 +72,23 @@ from ansible_collections.argus.verl.plugins.module_utils.slurm import relay
 from ansible_collections.argus.verl.plugins.plugin_utils import streams
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.commands import step_environment
 
+# Exit code, standard output and standard error of a command.
 Answer = tuple[int, bytes, bytes]
-# Messages of srun about every command that fails, and about sites that bind no CPUs.
+# Messages of srun that say nothing about a command: one follows each that fails, one tells that a site binds no CPUs.
 NOISE = re.compile(
     rb"^srun: (?:cluster configuration lacks support for cpu binding|error: \S+: task 0: .*)\n?", re.MULTILINE
 )
-ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
-# Messages of srun when it ran nothing, or lost the host.
+# A message of srun about a job that has ended.
+JOB_ENDED = re.compile(r"Invalid job id|has expired|Job/step already completing")
+# A message of srun, or of its step, that ran no command or lost the host.
 REFUSED = re.compile(r"^(?:(?:srun|slurmstepd\S*): error|argus\.verl): .*$", re.MULTILINE)
+# The program that a short step runs: it passes a command on to the long step of the batch script.
 RELAY = inspect.getsource(relay)
 MAX_REASON_CHARS = 400
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
-    """Commands in steps of a job."""
+    """Runs commands and copies files in steps of a Slurm job."""
 
     transport = "argus.verl.srun"
     has_pipelining = True
@@ -95,22 +98,22 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return str(self.get_option("node"))
 
     def _argv(self, command: str) -> list[str]:
-        """A command line for the controller that runs a command on the host; its input is passed on."""
+        """The command line of srun that runs a command on the host, with the same standard input."""
         job, component = str(self.get_option("job")), self.get_option("component")
-        part = [] if component is None else [f"--het-group={component}"]
-        target = [f"--jobid={job}", *part, "--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
+        component_option = [] if component is None else [f"--het-group={component}"]
+        target = [f"--jobid={job}", *component_option, "--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
         # The step itself takes no CPUs and no memory of the host.
         options = ["--overlap", "--cpu-bind=none", "--mem=0", "--quiet", "--chdir=/"]
         relayed = [str(self.get_option("python")), "-I", "-c", RELAY, job]
         return ["srun", *target, *options, *relayed, self._play_context.executable, "-c", command]
 
     def _refusal(self, code: int, stdout: bytes, stderr: bytes) -> str:
-        """Why Slurm did not run a command, or lost it; empty if it ran, whatever became of the command."""
+        """Why Slurm ran no command, or lost the host; empty if the command ran, even if it failed."""
         if not code or stdout:
-            # A module that ran has printed something.
+            # Output is that of a module, which therefore ran.
             return ""
         message, job = stderr.decode(errors="replace"), self.get_option("job")
-        if ENDED.search(message):
+        if JOB_ENDED.search(message):
             return f"{self._node}: Slurm's job {job} has ended. slurm_up.yml asks for another one"
         match = REFUSED.search(message)
         return f"{self._node}: no step in Slurm's job {job}: {one_line(match[0])[:MAX_REASON_CHARS]}" if match else ""
@@ -128,6 +131,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return code, streams.without_keys_acted_on(stdout), stderr
 
     def _run(self, command: str, in_data: bytes | None) -> Answer:
+        """Run a command on the host, and return its answer. Raises AnsibleConnectionFailure if Slurm did not run it."""
         limit = int(self.get_option("limit"))
         if not shutil.which("srun"):
             raise AnsibleConnectionFailure(f"{self._node}: there is no command srun here")
@@ -162,7 +166,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return stdout
 
     def reset(self) -> None:
-        """There is nothing that stays open."""
+        """Nothing stays open between commands."""
 
     def close(self) -> None:
         self._connected = False

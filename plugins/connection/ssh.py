@@ -45,7 +45,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import streams
 
 
 class Connection(Ssh):  # type: ignore[misc]
-    """Commands over SSH, with limits, and without what Ansible acts on in their output."""
+    """Ansible's connection over SSH, with limits for commands; keys that Ansible acts on are removed from answers."""
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         limit, began = int(self.get_option("limit")), time.monotonic()

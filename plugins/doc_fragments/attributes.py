@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible's own descriptions of check mode and diff mode; each module documents its support."""
+"""Ansible's own descriptions of check_mode and diff_mode, to which each module adds its `support`."""
 
 from __future__ import annotations
 

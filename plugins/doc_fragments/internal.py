@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What modules and filters have in common that are not for the playbooks of users."""
+    """The note of modules and filters that only this collection uses."""
 
     DOCUMENTATION = r"""
 options: {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The node on which the program of jobs runs."""
+    """The option `node` of modules that call the program `argus`: the Ray node in which it runs."""
 
     DOCUMENTATION = r"""
 options:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, the argus.verl contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The options of ansible.builtin.ssh, as the release of ansible-core that runs has them."""
+"""The options of the connection ansible.builtin.ssh, taken from the ansible-core that is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible.plugins.connection import ssh
 
 
 def without_versions(documented: Any) -> Any:
-    """The same without the versions of ansible-core in which options came: they would be taken for the collection's."""
+    """The documentation without `version_added`, which Ansible would take for a version of this collection."""
     if isinstance(documented, dict):
         return {key: without_versions(value) for key, value in documented.items() if key != "version_added"}
     return [without_versions(value) for value in documented] if isinstance(documented, list) else documented

@@ -73,11 +73,12 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         try:
             job = self._allocation(name)
             if job is not None:
-                self._add(job)
+                self._add_hosts(job)
         except SlurmError as error:
             raise AnsibleParserError(str(error)) from error
 
     def _allocation(self, name: str) -> Allocation | None:
+        """The allocation of the job; None with a warning if there is no job, or it has no hosts. Raises SlurmError."""
         job_id = self.get_option("job_id") or commands.find_job_id(name)
         if job_id is None:
             display.warning(f"Slurm has no job {name} of this user. slurm_up.yml asks for one")
@@ -89,7 +90,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             return None
         return job
 
-    def _add(self, job: Allocation) -> None:
+    def _add_hosts(self, job: Allocation) -> None:
+        """Add the hosts of the job and all variables, and warn of hosts that Slurm takes out."""
         for name, value in allocation.group_variables(job, os.getuid()).items():
             self.inventory.set_variable("ray", name, value)
         self.inventory.set_variable("ray", "ansible_connection", "argus.verl.srun")

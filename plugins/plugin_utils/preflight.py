@@ -148,11 +148,7 @@ def machine_expectations(
         expected[host] = {
             "ports": [asdict(ports) for ports in port_inventory.machine_ranges(placed, base, dashboard, on_host)],
             # The setting of the most demanding of its workers.
-            "rdma": RDMA_ALWAYS
-            if RDMA_ALWAYS in rdma
-            else RDMA_AUTO
-            if RDMA_AUTO in rdma and on_host
-            else RDMA_NEVER,
+            "rdma": RDMA_ALWAYS if RDMA_ALWAYS in rdma else RDMA_AUTO if RDMA_AUTO in rdma and on_host else RDMA_NEVER,
             "groups": sorted({group for worker in workers for group in worker["ray_node_groups"]}),
             "object_store_gib": max((node["ray_node_shm_gib"] for node in (*workers, *heads)), default=0) / 2,
             "address": inventory.address_of(settings) if is_on_host else "",

@@ -30,7 +30,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import loopback, machines, processes, raw_way, scale, slurm, speed
 pods = processes.Pods("processes", {"ctl": "198.18.78.10", "gpu-0": "198.18.78.11"})
-print(json.dumps([scale.inventory(machines.RIG), processes.inventory(pods), slurm.RAW]))
+print(json.dumps([scale.inventory(machines.RIG), processes.inventory(pods), slurm.RAW_SCRIPT]))
 """
 
 

@@ -239,7 +239,7 @@ OF_THE_CONTROLLER |= {"--gpus", "--for", "--sweep", "--at-once", "--resume-from"
 
 
 def test_a_verb_has_the_same_options_in_a_node() -> None:
-    [verbs] = [action.choices for action in CONTROLLER.parser()._actions if action.dest == "verb"]
+    [verbs] = [action.choices for action in CONTROLLER.create_parser()._actions if action.dest == "verb"]
     context = click.Context(cli.program)
     shared = set(verbs) & set(cli.VERBS)
     assert {"submit", "status", "logs", "gc", "gc --jobs"} <= shared

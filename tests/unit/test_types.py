@@ -15,7 +15,7 @@ import argus
 # They collect something while they are filled, and stay in the function or object that does it.
 MUTABLE = {
     "checks.request.Facts",
-    "report.curves.JobCurves",
+    "report.job_curves.JobCurves",
     "report.curves.Curve",
     "steward.attempt_checks.AttemptChecks",
     "steward.observer.AttemptMemory",

@@ -16,12 +16,12 @@ language = "en"
 # Headings get the anchors that GitHub gives them.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-# Blocks without a language are output of playbooks, and no Python.
+# Blocks without a language are output of playbooks, not Python.
 highlight_language = "none"
-# Examples on our pages leave things out, which is no YAML and no JSON.
+# Examples leave things out, so some are not valid YAML or JSON.
 suppress_warnings = ["misc.highlighting_failure"]
 
-# It has its own fonts and scripts, so that a page asks no other host for anything.
+# This theme contains its fonts and scripts, so that pages load nothing from other hosts.
 html_theme = "furo"
 html_title = "argus.verl"
 html_static_path = ["_static"]
@@ -32,8 +32,8 @@ html_theme_options = {"top_of_page_buttons": []}
 # The colors of options are in site.css, where they follow the theme.
 antsibull_ext_color_scheme = "none"
 
-# Labels of Ansible's own documentation, to which the pages of modules refer. Their list is on a server that may be out
-# of reach; these few are stable.
+# The labels of Ansible's documentation to which the pages of modules refer. Sphinx could download a list of all, but
+# not without a network; these few are stable.
 ANSIBLE = "https://docs.ansible.com/ansible/latest"
 ANSIBLE_PAGES = {
     "action_plugins": "plugins/action.html",
@@ -42,7 +42,7 @@ ANSIBLE_PAGES = {
 }
 
 
-def ansible_reference(
+def ansible_link(
     _app: Sphinx, _environment: object, node: addnodes.pending_xref, text: nodes.TextElement
 ) -> nodes.reference | None:
     """A link to Ansible's documentation, for a label that is not ours."""
@@ -54,4 +54,4 @@ def ansible_reference(
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("missing-reference", ansible_reference)
+    app.connect("missing-reference", ansible_link)

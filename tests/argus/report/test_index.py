@@ -10,7 +10,7 @@ from typing import Any
 from argus.archive.archive import Archive
 from argus.evidence import hardware
 from argus.evidence.hardware import Measurement, Usage
-from argus.report.index import index, read_rows
+from argus.report.index import read_rows, render_index
 from argus.report.page import write_page
 
 from .conftest import FAILED, GRPO, HOSTILE, RETRIED
@@ -25,7 +25,7 @@ NODES: list[dict[str, Any]] = [
 
 
 def made(jobs: Path, bad: dict[str, Any] | None = None) -> str:
-    return index(read_rows(jobs), NODES, bad or {}, jobs.parent, NOW)
+    return render_index(read_rows(jobs), NODES, bad or {}, jobs.parent, NOW)
 
 
 def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
@@ -42,7 +42,7 @@ def test_a_row_for_each_job_and_what_the_nodes_do(jobs: Jobs) -> None:
     assert "gpu-2 draining CPU 0, GPU 8 - lost under sft-7, grpo-9" in shown and "gpu-3" not in shown
     assert re.search(r"GPU-hours of the last 7 days .* - idle 2\d\d\d", shown)
     young = [{**node, "start_time_ms": (NOW - 1800) * 1000} for node in NODES]
-    page = index(read_rows(archive.jobs), young, {}, archive.jobs, NOW)
+    page = render_index(read_rows(archive.jobs), young, {}, archive.jobs, NOW)
     # Of two nodes with 8 GPUs for half an hour.
     [idle] = re.findall(r" - idle (\S+)", " ".join(re.sub(r"<[^>]+>", " ", page).split()))
     assert 0 < float(idle) <= 8

@@ -16,7 +16,7 @@ import pytest
 from argus.archive.archive import Archive
 from argus.evidence import hardware
 from argus.evidence.hardware import Gpu, Measurement, Usage
-from argus.report import curves, page
+from argus.report import job_curves, page, tables
 from argus.report.data import MAX_EVENTS, read_job
 
 from .conftest import FAILED, GRPO, HOSTILE, RETRIED
@@ -58,10 +58,10 @@ def test_what_a_job_reached_and_needed(jobs: Jobs) -> None:
     values = job.curves.curves["critic/rewards/mean"].values
     best = f"{max(values):.5g} at step {values.index(max(values)) + 1}"
     last = f"{sum(values[-10:]) / 10:.5g} on average"
-    facts = list(page.result_facts(job).values())
+    facts = list(tables.result_facts(job).values())
     assert facts == [best, last, "gen, 2.02 s of a step", "30 GB, gpu-1", "60 GB, gpu-1"]
-    assert page.result_facts(read_job(jobs(FAILED))) == {}
-    assert page.result_facts(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
+    assert tables.result_facts(read_job(jobs(FAILED))) == {}
+    assert tables.result_facts(read_job(jobs(RETRIED)))["Best"] == "2.0469 at step 48"
 
 
 def test_nothing_but_our_own_code_runs(jobs: Jobs) -> None:
@@ -112,6 +112,6 @@ def test_sizes_are_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     archive.write_json("config/versions.json", {"ray": long, "torch": long})
     archive.write_json("config/job_spec.json", {"model": long})
     job = read_job(archive)
-    assert len(job.events) == MAX_EVENTS + 3 and len(job.curves.curves) <= curves.MAX_METRICS + 1
+    assert len(job.events) == MAX_EVENTS + 3 and len(job.curves.curves) <= job_curves.MAX_METRICS + 1
     assert "actor/lr" in job.curves.curves and {"many" in problem for problem in job.problems} >= {True}
     assert len(page.render_page([job], 0.0)) < 1_500_000

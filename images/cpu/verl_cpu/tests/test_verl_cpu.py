@@ -26,7 +26,7 @@ from verl.workers.rollout.base import get_rollout_class
 from verl.workers.rollout.replica import RolloutReplicaRegistry, TokenOutput
 from verl_cpu import rollout
 from verl_cpu.platform import PlatformCPU
-from verl_cpu.rollout import HFReplica, HFServer, Sampling, ServerAdapter, cut_at_eos, server_name
+from verl_cpu.rollout import HFReplica, HFServer, Sampling, ServerAdapter, answer_length, server_name
 
 PAD, END = 0, 1
 PADDING, ENDING = "<pad>", "<end>"
@@ -219,7 +219,7 @@ class TestSampling:
     ("tokens", "length"), [([5, END, PAD, PAD], 2), ([5, 6, 7], 3), ([END], 1), ([], 0), ([END, 5, END], 1)]
 )
 def test_an_answer_ends_with_its_first_end_token(tokens: list[int], length: int) -> None:
-    assert cut_at_eos(tokens, [END]) == length
+    assert answer_length(tokens, [END]) == length
 
 
 class TestServer:
@@ -254,7 +254,7 @@ class TestServer:
         self, server: HFServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         sizes = self.batches(server, monkeypatch)
-        monkeypatch.setattr(rollout, "BATCH", 2)
+        monkeypatch.setattr(rollout, "MAX_BATCH_SIZE", 2)
         short, long = {"max_tokens": 1, "temperature": 0}, {"max_tokens": 3, "temperature": 0}
         answers = generate(server, [[5], [6], [7], [8], [9]], short, long, short, short, long)
         assert sorted(sizes) == [1, 2, 2]
@@ -350,7 +350,7 @@ class TestAdapter:
         self, monkeypatch: pytest.MonkeyPatch, rank: int, replica: int, leads: bool
     ) -> None:
         adapter = self.adapter(monkeypatch, rank)
-        assert (adapter.replica_rank, adapter.leads) == (replica, leads)
+        assert (adapter.replica_rank, adapter.is_first) == (replica, leads)
 
     def test_all_processes_iterate_and_one_pushes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pushed: list[tuple[str, dict[str, torch.Tensor], int | None]] = []

@@ -1,4 +1,4 @@
-"""One CPU as an accelerator."""
+"""The CPU as torch's module of an accelerator, like ``torch.cuda``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import psutil
 import torch
 
 
-def _device_module() -> types.ModuleType:
-    """The functions of ``torch.cuda`` that verl calls: those of ``torch.cpu``, host memory, or no-ops.
+def create_device_module() -> types.ModuleType:
+    """A module with the functions of ``torch.cuda`` that verl calls.
 
-    There is always exactly one device, so selecting a device and emptying its cache do nothing.
+    They are those of ``torch.cpu``, tell the memory of the host, or do nothing: there is one device, without a cache.
     """
     module = types.ModuleType("verl_cpu.device")
     for name in ("Stream", "StreamContext", "stream", "current_stream", "synchronize", "is_initialized"):
@@ -42,4 +42,4 @@ def _device_module() -> types.ModuleType:
     return module
 
 
-DEVICE = _device_module()
+DEVICE = create_device_module()

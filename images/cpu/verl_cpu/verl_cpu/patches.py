@@ -1,4 +1,4 @@
-"""What verl hard-codes for accelerators and a plugin cannot reach otherwise."""
+"""Patches what verl hard-codes for accelerators and no plugin can set; docstrings say what verl does without them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 POLL_SECONDS = 0.2
 
 
-def engine_of_cuda() -> None:
-    """FSDP engines are registered for "cuda" only; verl's own switch takes them on another device."""
+def use_cuda_engines() -> None:
+    """verl registers its FSDP engines for "cuda" only. This variable makes it use them on other devices."""
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
 
 
-def one_backend_per_device() -> None:
-    """verl asks for ``cpu:gloo,<device>:<backend>``, here ``cpu:gloo,cpu:gloo``, which torch refuses.
+def deduplicate_backends() -> None:
+    """verl asks for the backend ``cpu:gloo,<device>:<backend>``, here ``cpu:gloo,cpu:gloo``, which torch refuses.
 
-    verl 0.8 knows only nccl as the backend.
+    verl 0.8 has only nccl as the backend of a device.
     """
     init = dist.init_process_group
 
@@ -41,13 +41,13 @@ def one_backend_per_device() -> None:
     dist.init_process_group = init_process_group
 
 
-def no_pinned_memory() -> None:
-    """The reference model is wrapped with ``CPUOffloadPolicy(pin_memory=True)``; pinning needs an accelerator."""
+def disable_pinned_memory() -> None:
+    """verl wraps the reference model with ``CPUOffloadPolicy(pin_memory=True)``, and pinning needs an accelerator."""
     torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
 
 
-def eager_critic() -> None:
-    """PPO's critic is loaded with ``flash_attention_2`` (verl.utils.model.load_valuehead_model)."""
+def load_critic_without_flash_attention() -> None:
+    """verl loads PPO's critic with ``flash_attention_2`` (verl.utils.model.load_valuehead_model)."""
     cls = transformers.AutoModelForTokenClassification
     load = cls.from_pretrained.__func__
 
@@ -60,11 +60,11 @@ def eager_critic() -> None:
     cls.from_pretrained = classmethod(from_pretrained)
 
 
-def no_loader_processes() -> None:
+def load_data_without_processes() -> None:
     """SFT reads its data with 8 forked processes (trainer/sft_trainer_ray.py).
 
-    They are forks of a driver with dozens of threads, and hang once in a while in ``torch.set_num_threads``. Tests have
-    little data.
+    As forks of a driver with dozens of threads, they sometimes hang in ``torch.set_num_threads``. Tests have little
+    data, and need none of them.
     """
     init = StatefulDataLoader.__init__
 
@@ -76,7 +76,7 @@ def no_loader_processes() -> None:
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Patches a module when it is imported: verl imports this package before its own modules."""
+    """Patches a module right after its import, for modules that verl imports after this package."""
 
     def __init__(self, name: str, patch: Callable[[ModuleType], None]) -> None:
         self.name = name
@@ -98,8 +98,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-def frequent_polls() -> None:
-    """The trainer looks for finished rollouts every 2 s (trainer/ppo/v1/replay_buffer.py), in tests most of a step."""
+def poll_rollouts_often() -> None:
+    """The trainer polls for finished rollouts every 2 s (trainer/ppo/v1/replay_buffer.py), most of a step in tests."""
 
     def patch(module: ModuleType) -> None:
         init = module.ReplayBuffer.__init__
@@ -113,10 +113,10 @@ def frequent_polls() -> None:
     sys.meta_path.insert(0, AfterImport("verl.trainer.ppo.v1.replay_buffer", patch))
 
 
-def kept_weights() -> None:
-    """vLLM packs a linear layer's weight for the CPU and empties the parameter, so that no update could be loaded.
+def keep_weights_of_layers() -> None:
+    """On a CPU, vLLM packs the weight of a linear layer and empties the parameter, so that verl can load no update.
 
-    After each update, verl calls ``process_weights_after_loading``, which packs the new weight.
+    If the parameter is kept, ``process_weights_after_loading``, which verl calls after each update, packs the new one.
     """
 
     def patch(module: ModuleType) -> None:
@@ -129,7 +129,7 @@ def kept_weights() -> None:
         module.dispatch_cpu_unquantized_gemm = dispatch
 
     name = "vllm.model_executor.layers.utils"
-    # A worker of vLLM imports verl, for its worker extension, after vLLM's own modules.
+    # A worker of vLLM imports verl, for its worker extension, after this module of vLLM.
     if name in sys.modules:
         patch(sys.modules[name])
     else:
@@ -137,10 +137,10 @@ def kept_weights() -> None:
 
 
 def apply() -> None:
-    engine_of_cuda()
-    one_backend_per_device()
-    no_pinned_memory()
-    eager_critic()
-    no_loader_processes()
-    frequent_polls()
-    kept_weights()
+    use_cuda_engines()
+    deduplicate_backends()
+    disable_pinned_memory()
+    load_critic_without_flash_attention()
+    load_data_without_processes()
+    poll_rollouts_often()
+    keep_weights_of_layers()

@@ -1,7 +1,7 @@
-"""The checkpoint engine ``ray_cpu``: weights of a trainer for rollouts with GPUs of their own, as objects of Ray.
+"""The checkpoint engine ``ray_cpu``: sends a trainer's weights to rollouts in another pool, through an actor of Ray.
 
-verl's own engines need GPUs. ``actor_rollout_ref.rollout.checkpoint_engine`` selects it, with ``backend=ray_cpu`` and
-``custom_backend_module=verl_cpu.weights``. It is for models of a few megabytes: all weights are one object.
+verl's own engines need GPUs. In ``actor_rollout_ref.rollout.checkpoint_engine``, ``backend=ray_cpu`` and
+``custom_backend_module=verl_cpu.weights`` select this one. All weights are one object, so models have to be small.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from verl.checkpoint_engine import CheckpointEngine, CheckpointEngineRegistry
 
 
-class Weights:
-    """The last weights of the trainer, for all rollouts."""
+class WeightStore:
+    """The Ray actor with the last weights of the trainer and their step."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Condition()
@@ -38,19 +38,20 @@ class Weights:
 class RayCheckpointEngine(CheckpointEngine):
     def __init__(self, bucket_size: int, is_master: bool = False, **_: Any) -> None:
         self.is_master = is_master
-        self.weights = ray.remote(Weights).options(num_cpus=0).remote() if is_master else None
+        self.store = ray.remote(WeightStore).options(num_cpus=0).remote() if is_master else None
 
     def prepare(self) -> Any:
-        return self.weights
+        return self.store
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """The arguments of init_process_group for all processes: the store, which is the first result of prepare."""
         return {"weights": metadata[:1] * actor_wg_world_size}, {"weights": metadata[:1] * rollout_world_size}
 
     def init_process_group(self, weights: Any) -> None:
-        self.weights = weights
+        self.store = weights
 
     def finalize(self) -> None:
         pass
@@ -60,8 +61,8 @@ class RayCheckpointEngine(CheckpointEngine):
         # Every rank must iterate: gathering a sharded tensor needs all of them.
         tensors = {name: tensor.detach().cpu() for name, tensor in weights}
         if self.is_master:
-            await self.weights.put.remote(global_steps, tensors)
+            await self.store.put.remote(global_steps, tensors)
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        for item in (await self.weights.get.remote(global_steps)).items():
+        for item in (await self.store.get.remote(global_steps)).items():
             yield item

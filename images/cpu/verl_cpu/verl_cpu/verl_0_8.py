@@ -1,4 +1,4 @@
-"""What SFT of verl 0.8 needs on a CPU: this verl has no platforms."""
+"""Patches verl 0.8, which has no platforms, so that its SFT runs on a CPU."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .device import DEVICE
 from .patches import AfterImport
 
 
-def whole_device() -> None:
-    """verl takes ``torch.cpu`` as the device, which lacks functions of ``torch.cuda`` that verl calls."""
+def complete_torch_cpu() -> None:
+    """verl uses ``torch.cpu`` as the device, and calls functions that only ``torch.cuda`` has."""
     for name, function in vars(DEVICE).items():
         if not name.startswith("__"):
             setattr(torch.cpu, name, function)
 
 
-def engines_of_cuda() -> None:
-    """FSDP engines are registered for "cuda" and "npu" only, without a switch."""
+def register_engines_for_cpu() -> None:
+    """verl registers its FSDP engines for "cuda" and "npu" only."""
 
     def patch(module: ModuleType) -> None:
         register = module.EngineRegistry.register
@@ -36,26 +36,26 @@ def engines_of_cuda() -> None:
     sys.meta_path.insert(0, AfterImport("verl.workers.engine.base", patch))
 
 
-def driver_on_the_cpu() -> None:
-    """SFT's driver sums on ``trainer.device``, by whose name its workers request GPUs as well."""
+def run_driver_on_cpu() -> None:
+    """SFT's driver computes sums on ``trainer.device``, which becomes "cpu"; its workers request GPUs all the same."""
 
-    def on_the_cpu(config: Any) -> None:
+    def set_cpu(config: Any) -> None:
         config.trainer.device = "cpu"
 
     def patch(module: ModuleType) -> None:
         init = module.RayWorkerGroup.__init__
 
         @functools.wraps(init)
-        def with_gpus(self: Any, *args: Any, **kwargs: Any) -> None:
+        def init_with_gpus(self: Any, *args: Any, **kwargs: Any) -> None:
             init(self, *args, **{**kwargs, "device_name": "cuda"})
 
-        module.RayWorkerGroup.__init__ = with_gpus
+        module.RayWorkerGroup.__init__ = init_with_gpus
 
-    verl.utils.device.auto_set_device = on_the_cpu
+    verl.utils.device.auto_set_device = set_cpu
     sys.meta_path.insert(0, AfterImport("verl.single_controller.ray.base", patch))
 
 
 def apply() -> None:
-    whole_device()
-    engines_of_cuda()
-    driver_on_the_cpu()
+    complete_torch_cpu()
+    register_engines_for_cpu()
+    run_driver_on_cpu()
