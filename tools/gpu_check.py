@@ -232,7 +232,7 @@ class Check:
                 command = ["docker", "exec", worker, "pkill", "-KILL", "-f", pattern]
             else:
                 # Ray's workers have their titles in place of their environment: they are found below their parents.
-                pids = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
+                pids = node_process.node_pids(self.state / CLUSTER / node_process.NODES_DIR / worker)
                 listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
                 rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
                 while new := {int(pid) for pid, parent, _line in rows if int(parent) in pids} - pids:

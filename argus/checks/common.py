@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.findings import ERROR, WARNING
-from ..common.shared_root import under_root
+from ..common.shared_root import is_under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
@@ -165,7 +165,7 @@ class CheckRequest:
 
     def is_outside_shared_root(self, path: str) -> bool:
         """Whether an override names a path outside the shared root; the check of paths reports it."""
-        return self.config is not None and not under_root(path, self.shared_root)
+        return self.config is not None and not is_under_root(path, self.shared_root)
 
     def verl_at_least(self, release: tuple[int, int]) -> bool:
         """Whether the snapshot is this release of verl or a later one. An unknown version counts as the latest."""

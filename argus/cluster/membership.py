@@ -1,45 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the nodes that the inventory expects with those that Ray reports, and waits until the cluster is ready."""
+"""Compares the nodes that the inventory expects with those that Ray reports."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..archive.status import ENDED
 from ..common.text import printable
-from ..ray.admission import registry_path
-from ..ray.api import ALIVE, SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead, duplicate_names
-from ..ray.departures import bad_nodes
+from ..ray.api import ALIVE, duplicate_names
+
+# The descriptions of nodes that Ray does not list as alive.
+DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
+# The resources that Ray adds to every node.
+RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 
 
 class NodeState(StrEnum):
-    """ALIVE is alive with the resources that are expected, DIFFERS with others, DRAINING gets no new work."""
+    """The state of an expected node."""
 
+    # Alive with the expected resources.
     ALIVE = "alive"
+    # Alive, and gets no new work.
     DRAINING = "draining"
+    # Alive with other resources.
     DIFFERS = "differs"
     MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class ExpectedNode:
-    """A node of a ready cluster.
-
-    cpus: None where Ray counts them itself.
-    since: seconds since the epoch; a node that started earlier does not count. None accepts any start.
-    absent: why this run cannot start the node, so that it is not waited for.
-    """
+    """A node that a ready cluster has."""
 
     name: str
     head: bool = False
+    # None where Ray counts the CPUs itself.
     cpus: float | None = None
     gpus: float = 0
+    # Ray's custom resources.
     resources: Mapping[str, float] = field(default_factory=dict)
+    # In seconds since the epoch: a node that started earlier does not count. None accepts any start.
     since: float | None = None
+    # Why this run cannot start the node, so that nobody waits for it; empty if it can.
     absent: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +56,10 @@ class ExpectedNode:
 
 @dataclass(frozen=True)
 class NodeRow:
+    """The row of an expected node in the table of a cluster."""
+
     name: str
+    # The expected resources, and those of Ray or why Ray does not have the node.
     expected: str
     seen: str
     state: NodeState
@@ -69,11 +75,12 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Membership:
-    """absent: the names of the nodes that are known not to come."""
+    """The result of a comparison of expected nodes with those of Ray."""
 
     rows: tuple[NodeRow, ...]
+    # The names of the nodes that are known not to come.
     absent: frozenset[str] = frozenset()
-    # Whether the head is missing, without which no other node can join.
+    # Whether the head is known not to come, without which no other node can join.
     headless: bool = False
 
     @property
@@ -91,53 +98,52 @@ class Membership:
         return not self.missing
 
 
-# The descriptions of nodes that do not count, unless their machine tells more.
-DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
-
-
 def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, float]) -> str:
+    """``CPU 8, GPU 2, disk 1``; without CPUs if these are None."""
     parts = [] if cpus is None else [f"CPU {cpus:g}"]
     parts.append(f"GPU {gpus:g}")
     parts += [f"{name} {amount:g}" for name, amount in sorted(resources.items())]
     return ", ".join(parts)
 
 
-def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
-    """Compare the expected nodes with those of `RayHead.nodes()`, or with nothing if the head did not answer.
+def compare_nodes(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
+    """Compare the expected nodes with those of `RayHead.nodes()`. answer: None if the head did not answer.
 
-    A node that died and came back is listed twice, and Ray reports the dead one as alive for a while: only a
-    node that started after `since` counts. It is not ready before Ray has noticed, because Ray would start processes of
-    jobs on the dead one.
+    Ray lists a node twice that died and came back, and for a while it reports the dead one as alive. So only a node
+    that started after `since` counts, and it is not ready before Ray has noticed the death: until then, Ray would start
+    processes of jobs on the dead one.
     """
-    since, nodes = {want.name: (want.since or 0) * 1000 for want in expected}, answer or ()
+    since, nodes = {node.name: (node.since or 0) * 1000 for node in expected}, answer or ()
     alive = {
         node["node_name"]: node
         for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
-    last = {node["node_name"]: DEAD for node in nodes}
-    other, twice = UNKNOWN if answer is None else NEVER_JOINED, duplicate_names(nodes)
+    descriptions = {node["node_name"]: DEAD for node in nodes}
+    default, listed_twice = UNKNOWN if answer is None else NEVER_JOINED, duplicate_names(nodes)
     return Membership(
         rows=tuple(
-            _row(want, alive.get(want.name), last.get(want.name, other), want.name in twice) for want in expected
+            _row(node, alive.get(node.name), descriptions.get(node.name, default), node.name in listed_twice)
+            for node in expected
         ),
-        absent=frozenset(want.name for want in expected if want.absent),
-        headless=any(want.head and want.absent and want.name not in alive for want in expected),
+        absent=frozenset(node.name for node in expected if node.absent),
+        headless=any(node.head and node.absent and node.name not in alive for node in expected),
     )
 
 
-def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str, twice: bool) -> NodeRow:
+def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, missing_text: str, is_listed_twice: bool) -> NodeRow:
+    """The row of an expected node. node: its entry of RayHead.nodes(); None if Ray has no such node that counts."""
     # A node that could not be planned has no known resources.
     is_planned = not expected.absent or expected.cpus is not None or expected.gpus > 0
     resources = describe_resources(expected.cpus, expected.gpus, expected.resources) if is_planned else ""
     if node is None:
-        return NodeRow(expected.name, resources, expected.absent or otherwise, NodeState.MISSING)
+        return NodeRow(expected.name, resources, expected.absent or missing_text, NodeState.MISSING)
     total = node["resources_total"]
     alive = NodeState.DRAINING if node.get("draining") else NodeState.ALIVE
     if expected.absent:
         # This run could not inspect or restart the node, but Ray has it.
         return NodeRow(expected.name, resources, describe_node(total), alive)
-    if twice:
+    if is_listed_twice:
         return NodeRow(expected.name, resources, "joined, but Ray still lists the one that died", NodeState.DIFFERS)
     cpus = None if expected.cpus is None else total.get("CPU", 0)
     custom = {key: total.get(key, 0) for key in expected.resources}
@@ -146,12 +152,8 @@ def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str,
     return NodeRow(expected.name, resources, seen, alive if fits else NodeState.DIFFERS)
 
 
-# The resources that Ray adds to every node.
-RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
-
-
 def describe_node(total: Mapping[str, float]) -> str:
-    """The resources of a node that is not in the inventory."""
+    """The CPUs, GPUs and custom resources of a node. total: all resources that Ray counts on it."""
     custom = {key: amount for key, amount in total.items() if key not in RAY_RESOURCES and not key.startswith("node:")}
     return describe_resources(total.get("CPU", 0), total.get("GPU", 0), custom)
 
@@ -161,6 +163,7 @@ class UnlistedNode:
     """A node that is alive in Ray and not in the inventory: jobs run on it, and no playbook looks after it."""
 
     name: str
+    # Its IP address; empty if unknown.
     address: str
     resources: str
 
@@ -170,6 +173,7 @@ class UnlistedNode:
 
 
 def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[UnlistedNode]:
+    """The nodes of RayHead.nodes() that are alive and have none of the names of the inventory."""
     nodes_by_name = {
         node["node_name"]: UnlistedNode(
             node["node_name"], str(node.get("node_ip") or ""), describe_node(node["resources_total"])
@@ -178,97 +182,3 @@ def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collecti
         if node["state"] == ALIVE and node["node_name"] not in inventory_nodes
     }
     return list(nodes_by_name.values())
-
-
-# Readiness: wait until every expected node is alive, except those that are known not to come.
-
-POLL_INTERVAL_SECONDS = 0.2
-# The HTTP statuses for a missing token and for a wrong one.
-REFUSAL_STATUSES = (401, 403)
-
-
-@dataclass(frozen=True)
-class ClusterState:
-    """The report of a head about its cluster; the documentation of the module ray_cluster_info has the fields.
-
-    problem: why the head did not answer the last time, or "".
-    """
-
-    membership: Membership
-    problem: str = ""
-    nodes: Sequence[Mapping[str, Any]] = ()
-    jobs: Sequence[Mapping[str, Any]] = ()
-    bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    slow: float = 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        membership = self.membership
-        return {
-            "complete": membership.complete and not self.problem,
-            "missing": membership.missing,
-            "awaited": membership.awaited,
-            "rows": [row.to_json() for row in membership.rows],
-            "problem": self.problem,
-            "nodes": list(self.nodes),
-            "jobs": list(self.jobs),
-            "bad_nodes": dict(self.bad_nodes),
-            "slow": round(self.slow, 1),
-        }
-
-
-def unanswered_state(expected: Sequence[ExpectedNode], problem: str) -> ClusterState:
-    """The state of a cluster whose head does not answer."""
-    return ClusterState(membership(expected, None), problem)
-
-
-def wait_until_ready(
-    head: RayHead,
-    expected: Sequence[ExpectedNode],
-    timeout: float,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> ClusterState:
-    """Ask the head until no node is awaited any more, or for `timeout` seconds; at least once."""
-    start = clock()
-    while True:
-        try:
-            nodes = head.nodes()
-            state = ClusterState(membership(expected, nodes), nodes=nodes)
-        except RayApiError as error:
-            state = unanswered_state(expected, str(error))
-        if not state.membership.awaited or clock() - start >= timeout:
-            return state
-        sleep(POLL_INTERVAL_SECONDS)
-
-
-def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
-    """The state of a cluster after at most `timeout` seconds, with the jobs that have not ended."""
-    # The caller already waits, so the head gets no second attempt.
-    head.patience = 0 if timeout else SECOND_ATTEMPT_TIMEOUT_SECONDS
-    state = wait_until_ready(head, expected, timeout)
-    # A head whose nodes have just started may need long for its first answer about jobs.
-    head.patience = SECOND_ATTEMPT_TIMEOUT_SECONDS
-    if not state.problem:
-        try:
-            jobs = [
-                {name: job[name] for name in ("submission_id", "status")}
-                for job in head.jobs()
-                if job["status"] not in ENDED
-            ]
-            state = replace(state, jobs=jobs, problem=exposure_problem(head.address) if expected else "")
-        except RayApiError as error:
-            state = replace(state, problem=str(error))
-    return replace(state, slow=head.slow, bad_nodes=bad_nodes(registry_path(), time.time()))
-
-
-def exposure_problem(address: str) -> str:
-    """A warning about a head that answers without a token; "" if it refuses or does not answer."""
-    try:
-        RayHead(address, patience=SECOND_ATTEMPT_TIMEOUT_SECONDS).get("/api/jobs/")
-    except RayApiError as error:
-        if error.status in REFUSAL_STATUSES or error.status is None:
-            return ""
-    return (
-        f"{address} does not refuse requests without the cluster's token: everyone who reaches it runs code there. "
-        "Remove the cluster (cluster_down.yml), and check that Ray in its image is 2.52 or later"
-    )

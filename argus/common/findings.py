@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings: the results of checks, and the table in which people read them."""
+"""Findings: the problems that checks report, and the table in which people read them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 # The maximum column width in a table of findings, so that it fits a terminal.
 CELL_WIDTH = 72
 HEADER = ("severity", "where", "what", "what to do")
+# The beginning of the lines of a paragraph, below the severity.
 INDENT = " " * 9
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check.
+    """One result of a check."""
 
-    where: the host, file or key that was checked, as people read it.
-    problem: with the value.
-    remedy: the action that solves it.
-    severity: "error" stops the operation, "warning" does not. "note" is information, or an accepted problem.
-    key: for code, the key of the JobSpec or of the composed configuration that the finding is about, dotted, with
-        overrides below ``trainer_overrides``; or the key of the check of preflight. Empty if it is not about a key.
-    """
-
+    # The host, file or key that was checked, as people read it.
     where: str
+    # The problem, with the value that has it.
     problem: str
+    # What to do; empty if nothing can be said.
     remedy: str
+    # An ERROR stops the operation, a WARNING does not. A NOTE is information, or a problem that was accepted.
     severity: str = ERROR
+    # What code knows the finding by: the dotted key of the JobSpec or of the composed configuration, with overrides
+    # below ``trainer_overrides``; or the key of a check of preflight. Empty if the finding is not about a key.
     key: str = ""
 
     def as_dict(self) -> dict[str, str]:
@@ -41,7 +40,7 @@ class Finding:
 
 
 def about(key: str, problem: str, remedy: str, severity: str = ERROR) -> Finding:
-    """A finding about a key, which is also its place for people."""
+    """A finding about a key, which is also what people read as its place."""
     return Finding(key, problem, remedy, severity, key=key)
 
 
@@ -50,9 +49,9 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def findings_table(findings: Iterable[Finding], width: int | None = None) -> str:
-    """A table of all findings, worst first, otherwise in the given order.
+    """A table of all findings: errors, then warnings, then notes, each in the given order.
 
-    width: how many characters a line has at most. If a table does not fit, each finding is a paragraph.
+    width: the width of a line. If the table does not fit, each finding is a paragraph.
     """
     rows = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     shown = table(HEADER, [(row.severity, row.where, row.problem, row.remedy) for row in rows], width, CELL_WIDTH)

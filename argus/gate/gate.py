@@ -19,8 +19,8 @@ from ..archive.plan import COMMAND, VAL_ONLY
 from ..checks.common import Configuration, Facts, as_list, read_verl_version
 from ..checks.paths import named_files
 from ..common.findings import NOTE, WARNING, Finding, about, errors
-from ..common.shared_root import JOBS_DIR, USER_CODE_DIR, archive_path, shared_root_text, under_root
-from ..common.text import nearest
+from ..common.shared_root import JOBS_DIR, USER_CODE_DIR, archive_path, is_under_root, shared_root_text
+from ..common.text import spelling_hint
 from ..io import reading
 from ..io.hydra import override_key
 from ..io.reading import UnreadableError
@@ -99,7 +99,7 @@ def examine(
     answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
     findings += new_findings(answers.findings, findings)
     user_code = f"{spec.shared_root}/{USER_CODE_DIR}"
-    files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
+    files = {f"command: {path}": path for path in spec.command if is_under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         if profile and (dropped := refused_defaults(spec, answers.composition, profile.version)):
@@ -265,7 +265,7 @@ def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding
     remedy = f"stage it with stage.yml, copy it into {shared_root_text(str(root))}, or correct {key}"
     if not path.exists():
         siblings = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
-        remedy = nearest(path.name, siblings) or remedy
+        remedy = spelling_hint(path.name, siblings) or remedy
     return [about(key, f"{file} does not exist", remedy)]
 
 
@@ -287,7 +287,7 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
         job_ids = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
-        remedy = nearest(origin, job_ids) or "status.yml lists the jobs"
+        remedy = spelling_hint(origin, job_ids) or "status.yml lists the jobs"
         return [about("resume_from", f"there is no job {origin}", remedy)], None
     fitting = (GRPO, PPO) if spec.workload == EVAL else (spec.workload,)
     if plan.workload not in fitting:

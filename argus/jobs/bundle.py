@@ -1,45 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs an archive into a bundle, a compressed tar, in a node, and unpacks it on the controller.
+"""What may be in a bundle, the compressed tar with which `fetch` copies an archive from a node to the controller.
 
-Jobs can write to archives, also while one is packed: a bundle has regular files and nothing else. And the controller
-trusts what comes out of a node less than itself: it checks everything again.
+Jobs can write to archives, also while one is packed: so a bundle has regular files and nothing else, with limits on
+their number, sizes and names. `bundle_packing` applies these rules in the node, `bundle_unpacking` on the controller.
 """
 
 from __future__ import annotations
 
-import gzip
-import os
-import tarfile
-import tempfile
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 from ..archive.archive import DIRECTORIES, STEWARD_HEARTBEAT
 from ..archive.samples import DIRECTORY as SAMPLES
 from ..common.text import size_text
-from ..io.reading import MIB, UnreadableError, open_file, reason
+from ..io.reading import MIB
 
-CHECKPOINTS = "checkpoints"
-# The page of a job, which the controller makes again, because a job may have changed the one in the archive.
-PAGE, INDEX = "report.html", "index.html"
-# The parts of an archive that are fetched. Other files, such as an ansible.cfg, could affect people who work there.
+# The page of a job. It is not in a bundle: a job may have changed it, so the controller makes it anew.
+PAGE = "report.html"
+# The list of all jobs, beside the archives.
+INDEX = "index.html"
+# The entries of an archive that are fetched. Others, such as an ansible.cfg, could affect people on the controller.
 ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.json", "status.json", "events.jsonl"))
-# The maximum sizes of one file and of all files: without checkpoints, and with them.
+# The maximum sizes of one file and of all files together, without checkpoints and with them.
 MAX_FILE_MIB, MAX_TOTAL_MIB = 2 << 10, 8 << 10
 MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
 MAX_FILES = 200_000
+# The maximum number of parts of a path, and its maximum length.
 MAX_LEVELS = 32
 MAX_PATH_BYTES = 1024
 # The overhead of a file in a bundle: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
-# The maximum number of skipped files that are named, and the maximum length of a name, which a job may choose.
-MAX_SKIPPED_NAMES = 100
+# The maximum length of a file's name in a message.
 MAX_NAME_CHARS = 300
-# The maximum size of one read; tarfile reads a header in one piece.
-MAX_READ_BYTES = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # The latest modification time that a tar header can hold.
 MAX_MTIME = (1 << 33) - 1
@@ -51,18 +42,20 @@ class BundleError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The sizes in bytes that one file and all files have at most."""
+    """The maximum sizes in a bundle, in bytes."""
 
+    # Of one file, and of all files together.
     file: int
     total: int
 
     @property
     def bundle(self) -> int:
-        """The size in bytes that a bundle has at most: with its headers, and with files that cannot be compressed."""
+        """The maximum size of the bundle itself: with headers, and with files that cannot be compressed."""
         return self.total + self.total // 1000 + MAX_FILES * HEADER_BYTES
 
 
-def limits(checkpoints: bool) -> Limits:
+def bundle_limits(checkpoints: bool) -> Limits:
+    """The limits of a bundle, with or without checkpoints."""
     file, total = (MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB) if checkpoints else (MAX_FILE_MIB, MAX_TOTAL_MIB)
     return Limits(file * MIB, total * MIB)
 
@@ -75,7 +68,7 @@ class Contents:
         self.size = self.files = 0
 
     def add(self, size: int) -> str:
-        """Why a file cannot be in the bundle; empty if it is in it now."""
+        """Count a file of this size. Returns why it cannot be in the bundle; empty if it can."""
         if size > self.limits.file:
             return f"it has {size_text(size)}, more than {size_text(self.limits.file)}"
         if self.size + size > self.limits.total:
@@ -88,7 +81,7 @@ class Contents:
 
 
 def name_problem(name: str) -> str:
-    """Why a path cannot be that of a file on the controller, or an empty string."""
+    """Why the name of a file in a bundle, its relative path, is refused; empty if it is allowed."""
     parts = name.split("/")
     if not name or name.startswith("/") or {"", ".", ".."} & set(parts):
         return "its name leads elsewhere"
@@ -107,154 +100,6 @@ def name_problem(name: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    """The name of a file for people; a job may have put control characters into it."""
+    """The name of a file as a message shows it: a job may have put control characters into it."""
     beginning = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}..."
     return beginning if beginning.isprintable() else ascii(beginning)
-
-
-# --- Packing ---------------------------------------------------------------------------------------------------------
-
-
-class FixedSizeReader:
-    """Reads exactly the initial size of a file that may grow or shrink meanwhile."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.missing = 0
-
-    def read(self, size: int) -> bytes:
-        try:
-            data = self.file.read(size)
-        except OSError:
-            data = b""
-        self.missing += size - len(data)
-        return data.ljust(size, b"\0")
-
-
-def pack(archive: Path, checkpoints: bool, size: Limits, file: BinaryIO) -> list[str]:
-    """Write a compressed tar of an archive, in one pass; returns what was skipped, as ``<name>: <reason>``.
-
-    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written.
-    """
-    contents, more = Contents(size), 0
-    skipped: list[str] = []
-    # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
-    with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
-        for name, path in files_below(archive, "", checkpoints):
-            problem = path if isinstance(path, str) else add(tar, name, path, contents)
-            if problem and len(skipped) < MAX_SKIPPED_NAMES:
-                skipped.append(f"{printable_name(name)}: {problem}")
-            elif problem:
-                more += 1
-    return [*skipped, f"{more} more"] if more else skipped
-
-
-def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tuple[str, Path | str]]:
-    """The names and paths of the files in a directory, in order, or why one is skipped. Hidden ones are left out."""
-    try:
-        entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
-    except OSError as error:
-        yield prefix or ".", f"it cannot be listed ({reason(error)})"
-        return
-    for entry in entries:
-        name = f"{prefix}{entry.name}"
-        if entry.name.startswith(".") or name == PAGE or (name == CHECKPOINTS and not checkpoints):
-            continue
-        if entry.is_symlink():
-            yield name, "it is a link"
-        elif problem := name_problem(name):
-            yield name, problem
-        elif not (is_directory := entry.is_dir(follow_symlinks=False)) and not entry.is_file(follow_symlinks=False):
-            yield name, "it is not a regular file"
-        elif not prefix and name not in ROOT_ENTRIES:
-            yield name, "it is no part of an archive"
-        elif is_directory:
-            yield from files_below(Path(entry), f"{name}/", checkpoints)
-        else:
-            yield name, Path(entry)
-
-
-def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
-    """Add a file, also if it has several names, with its present size; returns the reason if it is skipped."""
-    try:
-        content = open_file(path)
-    except FileNotFoundError:
-        return ""
-    except UnreadableError as error:
-        return f"it {error.why}"
-    with content:
-        status = os.fstat(content.fileno())
-        if problem := contents.add(status.st_size):
-            return problem
-        # Its user, group and mode are of no use elsewhere.
-        member = tarfile.TarInfo(name)
-        member.size, member.mode = status.st_size, FILE_MODE
-        member.mtime = int(min(max(0, status.st_mtime), MAX_MTIME))
-        exactly = FixedSizeReader(content)
-        tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
-    return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
-
-
-# --- Unpacking -------------------------------------------------------------------------------------------------------
-
-
-class ChunkedReader:
-    """Reads a compressed stream in pieces, so that a name of gigabytes in a tar cannot fill the memory."""
-
-    def __init__(self, file: gzip.GzipFile) -> None:
-        self.file = file
-        self.seek = file.seek
-        self.tell = file.tell
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= MAX_READ_BYTES:
-            raise BundleError(f"the bundle has a header of more than {size_text(MAX_READ_BYTES)}")
-        return self.file.read(size)
-
-
-def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
-    """Extract new and changed files to a directory, each completely or not at all; returns their number.
-
-    Raises BundleError before anything is extracted if the bundle has anything but regular files with plain names, or
-    more than the limits.
-    """
-    try:
-        with gzip.open(bundle) as file, tarfile.open(fileobj=ChunkedReader(file), mode="r:") as tar:  # type: ignore[call-overload]
-            changed = [member for member in checked_members(tar, size) if differs(target / member.name, member)]
-            # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)
-            if change and changed:
-                target.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(prefix=".", suffix=".fetching", dir=target) as new:
-                    for member in changed:
-                        tar.extract(member, new)
-                        (target / member.name).parent.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
-                        Path(new, member.name).replace(target / member.name)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as error:
-        raise BundleError(f"the bundle is damaged: {error}") from error
-    except OSError as error:
-        raise BundleError(f"{error.filename2 or error.filename or target}: {reason(error)}") from error
-    return len(changed)
-
-
-def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
-    """The members of a bundle that belong to an archive; raises BundleError for other kinds of members."""
-    members, contents = [], Contents(size)
-    for member in tar:
-        problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
-        problem = problem or name_problem(member.name) or ("" if member.size >= 0 else "it has a negative size")
-        if problem := problem or contents.add(member.size):
-            raise BundleError(f"the bundle has {printable_name(member.name)}, which was refused: {problem}")
-        member.mtime = int(min(max(0, member.mtime), MAX_MTIME))
-        first, *further = member.name.split("/")
-        if first in ROOT_ENTRIES and not any(part.startswith(".") for part in further):
-            members.append(member)
-    return members
-
-
-def differs(path: Path, member: tarfile.TarInfo) -> bool:
-    try:
-        present = path.stat()
-    except FileNotFoundError:
-        return True
-    return (present.st_size, int(present.st_mtime)) != (member.size, member.mtime)

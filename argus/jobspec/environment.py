@@ -10,7 +10,7 @@ from typing import Any
 from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
-from ..common.text import nearest
+from ..common.text import spelling_hint
 from ..hooks import redact
 from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
@@ -229,7 +229,7 @@ def runtime_env_findings(spec: JobSpec) -> Iterator[Finding]:
 def form_findings(where: str, values: Mapping[Any, object], forms: Mapping[str, Form]) -> Iterator[Finding]:
     for name, value in values.items():
         if name not in forms:
-            hint = nearest(str(name), forms) or f"known keys: {', '.join(forms)}"
+            hint = spelling_hint(str(name), forms) or f"known keys: {', '.join(forms)}"
             yield about(f"{where}.{name}", "is not known", hint)
         elif not forms[name][0](value):
             yield about(f"{where}.{name}", f"is {value!r}", forms[name][1])

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..archive.plan import COMMAND
 from ..common.findings import Finding, about
-from ..common.text import nearest, printable
-from ..io.hydra import merge, override_list, override_text
+from ..common.text import printable, spelling_hint
+from ..io.hydra import merge_overrides, override_list, override_text
 from .limits import limit_findings
 from .owned import OVERRIDES
 from .spec import DURATIONS, KEYS, OF_TRAININGS, OPTIONAL_FOR_COMMANDS, JobSpec, UnfitError
@@ -85,7 +85,7 @@ def unknown_keys(values: Mapping[Any, Any], keys: Mapping[str, Any], where: str 
         name = f"{where}{key}"
         if key not in keys:
             place = next((path for path in JobSpec.paths().values() if path.rpartition(".")[2] == key), "")
-            hint = f"write it as {place}" if place else nearest(str(key), keys)
+            hint = f"write it as {place}" if place else spelling_hint(str(key), keys)
             hint = hint or f"known keys: {', '.join(sorted(keys))}"
             findings.append(about(name, "is not a key of a JobSpec", hint))
         elif keys[key]:
@@ -140,7 +140,7 @@ def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
 def merged_overrides(defaults: Any, overrides: Any) -> Any:
     """Overrides of two places, in whichever form they are written; the second ones if one cannot be read."""
     try:
-        return merge(override_list(defaults), override_list(overrides))
+        return merge_overrides(override_list(defaults), override_list(overrides))
     except ValueError:
         return overrides
 

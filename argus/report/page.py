@@ -23,7 +23,8 @@ from ..archive.plan import Pool
 from ..common.text import duration, printable, printable_line
 from ..io.writing import write_text
 from ..jobs.bundle import PAGE
-from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
+from ..jobs.job_report import origin_lines, state_lines, time_lines
+from ..jobs.report import tags_text, utc_text
 from ..launcher import outcome
 from ..queue import attempts
 from .curves import GPU_MEMORY, MAX_POINTS, MEMORY, STEP_PARTS, Curve, MetricsByTitle, job_charts
@@ -99,7 +100,7 @@ def render_template(name: str, scripts: Sequence[str], style: str, now: float, *
         policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
         style=Markup(style),  # noqa: S704 - our own
         scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
-        generated_at=clock(now),
+        generated_at=utc_text(now),
         **values,
     )
 
@@ -215,7 +216,7 @@ def comparison_result(job: JobPage) -> dict[str, Any]:
         "Best": result_facts(job).get("Best"),
         "Tokens/s per GPU": progress.tokens_per_second_per_gpu,
         "Duration": None if job.seconds is None else duration(job.seconds),
-        "Submitted": clock(info.submitted_at),
+        "Submitted": utc_text(info.submitted_at),
     }
 
 
@@ -272,7 +273,7 @@ def timeline(job: JobPage) -> Iterator[tuple[str, float, float, str]]:
 
 
 def events_table(job: JobPage) -> Table:
-    rows = [(clock(event.at), time_after_start(event, job), event.name, event.text) for event in job.events]
+    rows = [(utc_text(event.at), time_after_start(event, job), event.name, event.text) for event in job.events]
     return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > MAX_UNFOLDED_EVENTS)
 
 

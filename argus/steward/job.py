@@ -28,7 +28,7 @@ from ..archive.status import ENDED, WAITING, JobState, Status, ray_id
 from ..common.identity import cluster_name, node_name
 from ..evidence import evidence, hardware
 from ..evidence.evidence import Moment
-from ..jobs.nodes import stop_new_work
+from ..jobs.drain import stop_new_work
 from ..queue import attempts, room
 from ..queue.queue import Queue, Turn, WaitingJob, turn
 from ..queue.room import Demand, Room

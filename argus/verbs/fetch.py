@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus fetch, evidence: the archive of a job, and what its nodes report now."""
+"""argus fetch: writes the archive of a job to standard output, as a compressed tar."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from typing import Any, BinaryIO
 import click
 
 from ..common.shared_root import JOBS_DIR, archive_path
-from ..common.text import printable
-from ..evidence.node import UMASK
-from ..jobs.bundle import limits, pack
+from ..jobs.bundle import bundle_limits
+from ..jobs.bundle_packing import pack
 from ..jobs.listing import find_job
-from ..jobs.nodes import collect, collection_result
-from ..jobs.registry import Registry
-from ..jobs.services import OperationError, on_machines
-from ..ray.api import allow_host
-from .request import VerbRequest, common, request_from, require_node, write_answer
+from ..jobs.services import OperationError, root_on_machines
+from .request import VerbRequest, common_options, request_from, write_answer
 
-# argus fetch: the archive of a job as a compressed tar.
-
+# The descriptor of standard output.
 STDOUT = 1
 
 
@@ -28,24 +23,24 @@ class FetchRequest(VerbRequest):
     """The options of `fetch`."""
 
     submission_id: str = ""
+    # Whether its checkpoints are included.
     checkpoints: bool = False
 
 
 def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
-    """Write the archive of a job to a file; returns its path on the machines, and what was skipped.
+    """Write the archive of a job to a file; return the path of the archive on the machines, and what was skipped.
 
-    Raises UnknownJobError, UnreadableError, and OSError if it cannot be written.
+    Raises UnknownJobError, UnreadableError, and OSError if the file cannot be written.
     """
     archive = find_job(request.root / JOBS_DIR, request.submission_id)
-    size = limits(request.checkpoints)
-    skipped = pack(archive.path, request.checkpoints, size, file)
-    return {"archive": archive_path(on_machines(request.shared_root), archive.submission_id), "skipped": skipped}
+    skipped = pack(archive.path, request.checkpoints, bundle_limits(request.checkpoints), file)
+    return {"archive": archive_path(root_on_machines(request.shared_root), archive.submission_id), "skipped": skipped}
 
 
 @click.command(name="fetch", short_help="Write the archive of a job as a compressed tar.")
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--checkpoints", is_flag=True, default=None, help="With its checkpoints.")
-@common
+@common_options
 def fetch_command(as_json: bool, **options: Any) -> None:
     """Write the archive of the job ID to standard output, as a compressed tar: argus fetch ID > job.tar.gz
 
@@ -68,37 +63,3 @@ def fetch_command(as_json: bool, **options: Any) -> None:
         return
     for line in result["skipped"]:
         click.echo(f"skipped: {line}", err=True)
-
-
-# argus evidence: what Ray and the nodes of a job report now, written into its archive.
-
-
-class EvidenceRequest(VerbRequest):
-    submission_id: str
-    check: bool = False
-
-
-def evidence(request: EvidenceRequest) -> dict[str, Any]:
-    """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
-    require_node(request)
-    archive = find_job(request.root / "jobs", request.submission_id)
-    job = Registry().read(archive.submission_id)
-    allow_host(job.address if job else "")
-    os.umask(UMASK)
-    return collection_result(archive, []) if request.check else collect(archive)
-
-
-@click.command(name="evidence", short_help="Collect evidence of a job.")
-@click.argument("submission_id", metavar="ID", required=False)
-@common
-def evidence_command(as_json: bool, **options: Any) -> None:
-    """Collect stacks, logs and states of the job ID from Ray and from the job's nodes, without pausing any process."""
-    request = request_from(EvidenceRequest, as_json, **options)
-    result = evidence(request)
-    if as_json:
-        write_answer(result, changed=True)
-        return
-    nodes = f" from {', '.join(result['nodes'])}" if result["nodes"] else ""
-    debug = f"{on_machines(request.shared_root)}/jobs/{request.submission_id}/debug"
-    for line in (f"{result['files']} files{nodes} in {debug}", *result["problems"]):
-        click.echo(printable(line))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus nodes, drain, all_reduce: the nodes of the cluster, one that gets no new work, and their network."""
+"""argus nodes: the nodes of the cluster with their free resources and jobs; with --json also the missing nodes."""
 
 from __future__ import annotations
 
@@ -12,47 +12,44 @@ import click
 from pydantic import Field
 
 from ..archive.status import submission_id_of
-from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, state_of
+from ..cluster.membership import ExpectedNode, describe_node, describe_resources
+from ..cluster.readiness import ClusterState, read_cluster_state
 from ..common.identity import node_name
 from ..common.text import table
-from ..fabric.all_reduce import all_reduce
-from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work, wait_while_held
+from ..jobs.drain import attempts_by_node
 from ..jobs.services import OperationError
-from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
-from ..ray.api import RayApiError, RayHead, local_head, slowness
+from ..ray.api import RayApiError, RayHead, slowness
 from ..ray.departures import loss_sentences
-from .request import VerbRequest, common, request_from, terminal_width, write_answer
-
-# argus nodes: the nodes of the cluster, their free resources and jobs; with --json also the missing nodes.
+from .request import VerbRequest, common_options, request_from, terminal_width, write_answer
 
 
 class NodesRequest(VerbRequest):
-    """The options of `nodes`.
+    """The options of `nodes`."""
 
-    expected: the nodes of the ready cluster. wait_timeout: how many seconds to wait for them.
-    """
-
+    # The nodes of the ready cluster; empty to compare with nothing.
     expected: list[ExpectedNode] = Field(default_factory=list)
+    # For how many seconds to wait for these nodes.
     wait_timeout: float = 0.0
 
 
-def nodes(request: NodesRequest) -> ClusterState:
+def cluster_state(request: NodesRequest) -> ClusterState:
+    """The state of the cluster, with a problem if nodes are expected and no steward runs. Raises OperationError."""
     head = request.head()
     if head is None:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone knows its nodes.")
-    state = state_of(head, request.expected, request.wait_timeout)
+    state = read_cluster_state(head, request.expected, request.wait_timeout)
     if request.expected and not state.problem and not steward_runs(registry_path()):
         return replace(state, problem=NO_STEWARD)
     if not request.wait_timeout and not state.problem:
-        # Without the use, the nodes are still shown.
+        # If Ray does not answer here, the nodes are shown without free resources and jobs.
         with contextlib.suppress(RayApiError, KeyError, TypeError):
-            state = replace(state, nodes=with_use(head, state.nodes))
+            state = replace(state, nodes=with_free_and_jobs(head, state.nodes))
     return state
 
 
-def with_use(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The nodes with their jobs, and with what Ray counted as free on them, at most some seconds ago."""
+def with_free_and_jobs(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes with their jobs, and with the resources that Ray counted as free some seconds ago."""
     free = {worker.node_id: worker for worker in head.capacity(since=1)}
     attempts = attempts_by_node(head)
     return [
@@ -66,8 +63,11 @@ def with_use(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str
     ]
 
 
-def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
-    """The lines about the nodes that the head knows, without those that have been replaced."""
+def state_lines(state: ClusterState, width: int | None) -> list[str]:
+    """The table of the nodes that the head knows, and notes on lost nodes and a slow head.
+
+    Of several nodes with the same name, only the latest is shown.
+    """
     latest = {node["node_name"]: node for node in sorted(state.nodes, key=lambda node: node.get("start_time_ms", 0))}
     rows = [
         [
@@ -80,84 +80,18 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
         ]
         for name, node in sorted(latest.items())
     ]
-    nodes = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
-    return [nodes, *loss_sentences(state.bad_nodes), *slowness(state.slow)]
+    nodes_table = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
+    return [nodes_table, *loss_sentences(state.bad_nodes), *slowness(state.slow)]
 
 
 @click.command(name="nodes", short_help="Show the nodes of the cluster.")
-@common
+@common_options
 def nodes_command(as_json: bool, **options: Any) -> None:
     """Show the nodes that the head of the cluster knows, with what is free on them, and their jobs."""
-    state = nodes(request_from(NodesRequest, as_json, **options))
+    state = cluster_state(request_from(NodesRequest, as_json, **options))
     if as_json:
         write_answer(state.to_json())
         return
     if state.problem:
         raise OperationError(state.problem)
-    click.echo("\n".join(shown_nodes(state, terminal_width())))
-
-
-# argus drain: a worker gets no new work.
-#
-# Only for drain.yml, which keeps the worker's machine from starting it again: it would be a new one, which gets work.
-
-
-class DrainRequest(VerbRequest):
-    """The options of `drain`.
-
-    worker, node_id: its name, and Ray's id of it. wait_timeout: how many seconds to wait for its jobs.
-    held_by: wait no longer when other jobs than these use it; None: wait until none does.
-    ends_jobs: it is removed although jobs use it. check: change nothing, and wait for nothing.
-    """
-
-    worker: str
-    node_id: str
-    wait_timeout: float = 0.0
-    held_by: list[str] | None = None
-    ends_jobs: bool = False
-    check: bool = False
-
-
-def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
-    """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
-    head, registry, node_id = local_head(request.address), registry_path(), request.node_id
-    try:
-        changed = node_id not in departures.draining_nodes(registry) and is_alive(head, node_id)
-        if changed and not request.check:
-            stop_new_work(node_id, registry)
-            departures.forget_losses(registry, request.worker)
-            departures.forget_all_draining_but(frozenset(node["node_id"] for node in head.nodes()), registry)
-        if request.ends_jobs and not request.check:
-            remember_end(head, node_id, request.worker, registry)
-        return wait_while_held(head, node_id, 0 if request.check else request.wait_timeout, request.held_by), changed
-    except (RayApiError, OSError) as error:
-        raise OperationError(f"the node still gets new work, or its jobs are unknown: {error}") from error
-
-
-@click.command(name="drain", hidden=True)
-@common
-def drain_command(as_json: bool, **options: Any) -> None:
-    """Let a worker get no new work, as drain.yml does."""
-    drained, changed = drain(request_from(DrainRequest, as_json, **options))
-    write_answer(drained, changed=changed)
-
-
-# argus all_reduce: for preflight, an all-reduce over the workers of the running cluster.
-
-
-class AllReduceRequest(VerbRequest):
-    """The options of `all_reduce`, which changes nothing.
-
-    workers: the names of all of them.
-    """
-
-    workers: list[str]
-    check: bool = False
-
-
-@click.command(name="all_reduce", hidden=True)
-@common
-def all_reduce_command(as_json: bool, **options: Any) -> None:
-    """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
-    request = request_from(AllReduceRequest, as_json, **options)
-    write_answer(all_reduce(request.workers))
+    click.echo("\n".join(state_lines(state, terminal_width())))

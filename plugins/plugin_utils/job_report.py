@@ -15,8 +15,10 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_list_report import jobs_report
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_report import job_report
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import field_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError
@@ -108,7 +110,7 @@ def command_lines(submission_id: str, *names: str, checkpoint: int | None = None
         if name == "Resubmit" and checkpoint:
             variables = {"set": f"resume_from={submission_id}"}
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
-        lines.append(report.field(name, command))
+        lines.append(field_line(name, command))
     return lines
 
 
@@ -137,8 +139,8 @@ def job_or_jobs(result: Mapping[str, Any], cluster: str) -> dict[str, Any]:
             # As after cluster_down: resubmit would refuse it.
             names = [name for name in names if name != "Resubmit"]
         shown = command_lines(job.submission_id, *names, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown, table_width()).to_json()
-    return report.jobs_report(
+        return job_report(job, result["time"], shown, table_width()).to_json()
+    return jobs_report(
         JobList.from_json(result),
         result["time"],
         cluster=cluster,

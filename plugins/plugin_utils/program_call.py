@@ -23,7 +23,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity_variables
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable, size_text
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER_VARIABLE
@@ -174,7 +174,10 @@ class Node:
     def in_new_container_command(self, program: str, *arguments: str) -> str:
         """The command line that runs a file of the program in a container of its own, which the engine removes."""
         engine = shlex.quote(self.engine)
-        env = {**identity(self.name, self.cluster, self.shared_root, self.shared_root_source), JOBS_API: self.address}
+        env = {
+            **identity_variables(self.name, self.cluster, self.shared_root, self.shared_root_source),
+            JOBS_API: self.address,
+        }
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
         # Engines keep what a container prints, and would keep a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]

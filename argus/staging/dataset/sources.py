@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
-from ...common.shared_root import HUB_CACHE, under_root
+from ...common.shared_root import HUB_CACHE, is_under_root
 from ..files import matching_files
 from ..hub import REPO_ID, RepoRevision, fetch, matches, missing_bytes, resolve_endpoint
 from ..items import Dataset
@@ -180,7 +180,7 @@ def absolute_path(split: str, pattern: str, here: str, machine: str, place: str 
     path = str(Path(pattern).expanduser())
     if place == ON_SHARED_ROOT:
         path = path if path.startswith("/") else f"{here}/{path}"
-        if not under_root(path, here):
+        if not is_under_root(path, here):
             also = f" in nodes, and {machine} on the head's machine" if machine else ""
             problem = f'"{pattern}" is not below the shared root, which is {here}{also}.'
             raise StagingError(f"files.{split}", problem, "Give the path relative to the shared root.")
@@ -193,7 +193,7 @@ def no_match(pattern: str, host: str, here: str, machine: str) -> tuple[str, str
     """The problem with a pattern that matches nothing, and its remedy. here, machine: paths of the shared root."""
     also = f" ({machine} on its machine)" if machine and machine != here else ""
     remedy = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
-    if here and machine and under_root(pattern, machine):
+    if here and machine and is_under_root(pattern, machine):
         remedy = f"Give {here}{pattern[len(machine) :]}: nodes see the shared root there."
     return f"no file matches {pattern} on {host}, where the shared root is {here}{also}.", remedy
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
-from ..argus.common.node_process import MARK, PROC
+from ..argus.common.node_process import MARK_VARIABLE, PROC
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, error_message
 from .probe import Run, user_name
 from .system import RAY_PROGRAMS
@@ -93,7 +93,7 @@ def _is_managed(entry: Path) -> bool:
     """Whether a process has a mark. False for another user's, which cannot be read, nor be sent a signal."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
-        return bool(names & {MARK.encode(), CLUSTER.encode()})
+        return bool(names & {MARK_VARIABLE.encode(), CLUSTER.encode()})
     return False
 
 

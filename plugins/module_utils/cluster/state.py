@@ -19,7 +19,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..argus.common.node_process import NODES, open_nonblocking
+from ..argus.common.node_process import NODES_DIR, open_nonblocking
 from ..privileges import User
 
 TOKEN = "auth_token"  # noqa: S105
@@ -179,7 +179,7 @@ class State:
         names = sorted(os.listdir(self.path))
         created = [name for name in names if name in (TOKEN, REGISTRY, TABLES, PROGRAM) or name.startswith(TEMPORARY)]
         # In check mode, the nodes are still here, which a run has removed before.
-        removed_earlier = (NODES,) if self.check else ()
+        removed_earlier = (NODES_DIR,) if self.check else ()
         remaining = [str(self.path / name) for name in names if name not in created and name not in removed_earlier]
         removed = [str(self.path / name) for name in created]
         if not self.check:

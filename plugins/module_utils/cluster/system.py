@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..argus.common.node_process import MARK
+from ..argus.common.node_process import MARK_VARIABLE
 from ..network.interfaces import read_text, resolve
 
 # The processes of a machine, from /proc.
@@ -55,7 +55,7 @@ def with_origin(root: Path, process: Process) -> Process:
     """The process with its container or node. Only its user and root can see that it is of a node."""
     ids = CONTAINER.findall(read_text(root / f"proc/{process.pid}/cgroup"))
     environment = read_text(root / f"proc/{process.pid}/environ").split("\0")
-    of_node = any(variable.startswith(f"{MARK}=") for variable in environment)
+    of_node = any(variable.startswith(f"{MARK_VARIABLE}=") for variable in environment)
     return replace(process, container=str(ids[-1]) if ids else "", of_node=of_node)
 
 

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any
 
-from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
-from ...module_utils.argus.common.node_process import MARK
+from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity_variables
+from ...module_utils.argus.common.node_process import MARK_VARIABLE
 from ...module_utils.argus.ray import departures
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.devices import (
@@ -139,7 +139,7 @@ def ray_environment(
         **settings.ray_node_env,
         **shared,
         # The program of jobs knows the node by these.
-        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
+        **identity_variables(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
     }
 
 
@@ -373,7 +373,11 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
     # The sessions of other users, and of other clusters of this one, are in /tmp/ray.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
-    process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    process_variables = {
+        "RAY_TMPDIR": sessions,
+        MARK_VARIABLE: host.directory,
+        PROGRAM_DIRECTORY: str(token.parent / PROGRAM),
+    }
     return {**environment, **registry, **process_variables}
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hostile_archives import unix_socket
 
-from argus.jobs.bundle import BundleError, Limits, pack, unpack
+from argus.jobs.bundle import BundleError, Limits
+from argus.jobs.bundle_packing import pack
+from argus.jobs.bundle_unpacking import unpack
 
 LIMITS = Limits(file=1 << 20, total=1 << 22)
 

@@ -6,7 +6,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.logs import Selection, select_lines
+from argus.jobs.log_selection import Selection, select_lines
 from argus.jobs.services import OperationError
 
 RETRIED = [
@@ -30,8 +30,8 @@ RETRIED = [
     ],
 )
 def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[int]) -> None:
-    assert selection.of(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
-    assert selection.of(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
+    assert selection.choose(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
+    assert selection.choose(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
 
 
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:

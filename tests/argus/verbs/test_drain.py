@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from fake_ray import answered
 
-from argus.jobs import nodes as jobs_drain
+from argus.jobs import drain as jobs_drain
 from argus.ray.departures import draining_nodes, removed_under
-from argus.verbs import nodes
+from argus.verbs import drain
 
 NODE = "a" * 56
 JOB = {"submission_id": "grpo-1~2", "job_id": "01", "driver_node_id": NODE, "status": "RUNNING"}
@@ -37,7 +37,7 @@ class Drain:
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:
-        self.monkeypatch.setattr(jobs_drain, "run", lambda command: self.commands.append(command) or (code, text))
+        self.monkeypatch.setattr(jobs_drain, "run_command", lambda command: self.commands.append(command) or (code, text))
 
     def __call__(self, **request: Any) -> tuple[int, Any]:
         result: tuple[int, Any] = self.ask("drain", worker="worker-1", node_id=NODE, **request)
@@ -47,7 +47,7 @@ class Drain:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], tmp_path: Path) -> Drain:
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
-    monkeypatch.setattr(nodes, "local_head", lambda _address: FakeHead())
+    monkeypatch.setattr(drain, "local_head", lambda _address: FakeHead())
     return Drain(monkeypatch, ask)
 
 

@@ -20,7 +20,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.common.identity import NODE
 from argus.staging.items import Model
-from argus.verbs import stage
+from argus.verbs import background, stage
 from argus.verbs.stage import with_whole_id
 
 NAME = "org/name"
@@ -58,8 +58,8 @@ def request_of(item: dict[str, Any]) -> dict[str, Any]:
 
 
 PROGRAM = """
-from argus.verbs import stage
-stage.MOMENT_SECONDS = {seconds}
+from argus.verbs import background
+background.MOMENT_SECONDS = {seconds}
 from argus.__main__ import start
 start()
 """
@@ -176,7 +176,7 @@ def test_work_of_a_moment_is_one_call(program: Program, tmp_path: Path) -> None:
 @pytest.fixture
 def slow(hub: Hub, program: Program, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A model whose download takes a minute, and what a caller gets that does not wait for it."""
-    monkeypatch.setattr(stage, "MOMENT_SECONDS", 1.0)
+    monkeypatch.setattr(background, "MOMENT_SECONDS", 1.0)
     hub.add(NAME, model())
     hub.rate = sum(map(len, model().values())) / 60
     hub.token = "hf_secret"
@@ -316,7 +316,7 @@ def test_code_of_users_stays_below_its_directory(root: Path, program: Program) -
 def test_what_people_see_of_an_export(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage, "plan", lambda _root, item, _how: (Path(), item))
+    monkeypatch.setattr(stage, "plan_item", lambda _root, item, _how: (Path(), item))
     monkeypatch.setattr(stage, "run_item", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))
