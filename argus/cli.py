@@ -30,30 +30,15 @@ from .staging.options import StagingError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-# The verbs in the order of the help, and for each the module of `verbs` with its command.
-VERBS = {
-    "submit": "submit",
-    "status": "status",
-    "logs": "status",
-    "stop": "stop",
-    "resubmit": "submit",
-    "fetch": "fetch",
-    "export": "stage",
-    "evidence": "evidence",
-    "report": "report",
-    "nodes": "nodes",
-    "staged": "staged",
-    "shell": "shell",
-    "gc": "staged",
-    "gc --jobs": "jobs_gc",
-    # Verbs that only the steward and playbooks call.
-    "admit": "submit",
-    "pages": "pages",
-    "stage": "stage",
-    "drain": "drain",
-    "removal": "stop",
-    "all_reduce": "all_reduce",
-    "node": "node",
+# The verbs in the order of the help, those that only the steward and playbooks call at the end.
+VERBS = (
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence", "report", "nodes", "staged"),
+    *("shell", "gc", "gc --jobs", "admit", "pages", "stage", "drain", "removal", "all_reduce", "node"),
+)
+# The module of `verbs` with the command of a verb, where it has not the verb's name.
+MODULES = {
+    **{"logs": "status", "resubmit": "submit", "export": "stage", "gc": "staged", "gc --jobs": "jobs_gc"},
+    **{"admit": "submit", "removal": "stop"},
 }
 # Verbs whose standard output is a file: their answer goes to standard error.
 FILE_VERBS = ("fetch", "report")
@@ -75,7 +60,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"{__package__}.verbs.{VERBS[cmd_name]}")
+        module = importlib.import_module(f"{__package__}.verbs.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{re.sub('[ -]+', '_', cmd_name)}_command")
         return command
 

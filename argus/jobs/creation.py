@@ -45,15 +45,12 @@ class Submission:
     lineage: Mapping[str, str] = field(default_factory=dict)
     # What the job waits for; its steward then submits it to Ray later. Empty: it is submitted at once.
     queue_reason: str = ""
-    # A command or an address that tells people about the job.
+    # As in RegisteredJob.
     notify: str = field(default="", repr=False)
-    # The limits of the inventory for jobs with one of its tags.
     limits: tuple[Limit, ...] = ()
-    # The inventory's keys of a JobSpec, for a job that is checked again; empty for others.
     defaults: Mapping[str, Any] = field(default_factory=dict)
     # USER@CONTROLLER.
     submitted_by: str = ""
-    # The users' own files that the job needs.
     files: JobFiles = field(default_factory=JobFiles)
 
 

@@ -69,16 +69,14 @@ class JobInfo(JsonRecord):
     state: str
     # Whether the job has ended and its archive is complete.
     ended: bool = False
-    # Why the job is in this state.
     reason: str = ""
     failure: Failure | None = None
     workload: str = ""
-    # The verl snapshot.
     code_id: str = ""
     tags: Mapping[str, Any] = field(default_factory=dict)
     # The ids of earlier jobs, as resumed_from and resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
-    # The number of the current attempt, and the attempts that have ended.
+    # The current attempt, and those that have ended.
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[JobWarning, ...] = ()
@@ -86,15 +84,12 @@ class JobInfo(JsonRecord):
     phase: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
     submitted_at: float = 0.0
-    # USER@CONTROLLER.
     submitted_by: str = ""
     started_at: float | None = None
     ended_at: float | None = None
-    # The seconds since the last heartbeat of the launcher, for a running job.
+    # Of a running job: seconds since its launcher's last heartbeat, estimated seconds to its end, use of its GPUs.
     silent_for: float | None = None
-    # The estimated seconds to the end of a running job.
     time_left: float | None = None
-    # How much of their time the GPUs of a running job are in use.
     gpu_percent: float | None = None
     # The URL of a server that answers.
     address: str = ""
@@ -110,7 +105,6 @@ class JobInfo(JsonRecord):
     resumable: int | None = None
     # The path of the archive; empty for a job that was submitted to Ray directly.
     archive: str = ""
-    # Lines of the log, and the position after them.
     log: tuple[str, ...] = ()
     log_position: str = ""
     # Why the head could not be asked.

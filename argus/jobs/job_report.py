@@ -33,14 +33,10 @@ TREND_WIDTH = 40
 
 
 def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int | None = None) -> Report:
-    """One job in detail.
-
-    commands: the lines with the commands for this job.
-    columns: the width of the terminal.
-    """
+    """The report on one job. commands: lines with commands for this job. columns: the width of the terminal."""
     lines = [*state_lines(job), *time_lines(job, now), *origin_lines(job)]
     width = max(len(name) for name, _value in lines) + 1
-    # Nothing that a job has set may look like another line.
+    # Values are printed in one line each, so that nothing that a job has set looks like another line.
     text = staleness_lines(job, now)
     text += [f"{name + ':':{width}} {printable(value, lines=False)}" for name, value in lines]
     text += failure_lines(job.failure)
@@ -56,7 +52,7 @@ def job_report(job: JobInfo, now: float, commands: Sequence[str], columns: int |
 
 
 def staleness_lines(job: JobInfo, now: float) -> list[str]:
-    """Why the archive of a job that has not ended may be behind: nothing can be written, or nothing was."""
+    """A warning if the archive of a job that has not ended may be out of date: nothing was written, or can be."""
     if job.state in ENDED or job.written_at is None:
         return []
     since = now - job.written_at
@@ -67,6 +63,7 @@ def staleness_lines(job: JobInfo, now: float) -> list[str]:
 
 
 def state_lines(job: JobInfo) -> list[tuple[str, str]]:
+    """The names and values for the state of a job."""
     code = "" if job.workload == COMMAND else f" on {job.code_id or 'unknown'}"
     lines = [("Workload", f"{job.workload or 'unknown'}{code}")]
     if job.tags:
@@ -133,7 +130,7 @@ def origin_lines(job: JobInfo) -> list[tuple[str, str]]:
         lines.append(("Models", f"saved at {text}, without what a job resumes with (save_contents)"))
     for key, name in (("resubmitted_from", "Resubmitted"), ("resumed_from", "Resumed")):
         if job.lineage.get(key):
-            # Its path is the one in the nodes.
+            # The whole path of the checkpoint is that in nodes, where people are not.
             checkpoint = str(job.lineage.get("checkpoint", "")).rpartition("/")[2] if key == "resumed_from" else ""
             lines.append((name, f"from {job.lineage[key]}{f', {checkpoint}' if checkpoint else ''}"))
     return [*lines, ("Archive", job.archive)]

@@ -25,16 +25,8 @@ from pydantic import Field
 from ..archive.program import Program
 from ..cluster.node_environment import export_script, with_slurm_step
 from ..cluster.supervisor import NO_RESTART_FILE, kill_all, supervise
-from ..common.node_process import (
-    LOG_FILE,
-    ORDER_FILE,
-    RUNNING,
-    STATE_FILE,
-    neighbours,
-    node_pids,
-    read_node_process,
-    supervisor_pid,
-)
+from ..common import node_process
+from ..common.node_process import LOG_FILE, ORDER_FILE, RUNNING, STATE_FILE, neighbours, read_node_process
 from ..io import writing
 from ..jobs.services import OperationError
 from .request import VerbRequest, common_options, request_from, write_answer
@@ -128,7 +120,7 @@ def start(directory: Path, request: NodeRequest) -> None:
 def stop(directory: Path) -> bool:
     """End all processes of a node; return whether there were any. Raises OperationError if some do not end."""
     changed, start_time = False, time.monotonic()
-    while (pid := supervisor_pid(directory)) is not None:
+    while (pid := node_process.supervisor_pid(directory)) is not None:
         changed, waited = True, time.monotonic() - start_time
         if pid > 0:
             with contextlib.suppress(ProcessLookupError):
@@ -136,7 +128,7 @@ def stop(directory: Path) -> bool:
         if waited > STOP_TIMEOUT_SECONDS:
             raise OperationError(f"the supervisor of {directory} does not end; end it by hand (pid {pid})")
         time.sleep(0.1)
-    changed |= bool(node_pids(directory))
+    changed |= bool(node_process.node_pids(directory))
     if remaining_pids := kill_all(directory):
         numbers = ", ".join(map(str, sorted(remaining_pids)))
         raise OperationError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")

@@ -24,7 +24,7 @@ MAX_REQUEST_BYTES = 8 << 20
 
 
 class VerbRequest(BaseModel):
-    """The options of all verbs; each verb extends it with its own."""
+    """The options of all verbs, to which each verb adds its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,7 +62,7 @@ def job_services(request: VerbRequest) -> Services:
     require_same_cluster(request)
     if not request.address:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
-    # The cluster's token is sent to this address, but to no other that a JobSpec or an archive may name.
+    # An address in a JobSpec or an archive gets the cluster's token only if it is this one, or on the head itself.
     allow_host(request.address)
     return Services(head=local_head, client=job_client, address=request.address)
 

@@ -51,15 +51,9 @@ def status(request: StatusRequest) -> dict[str, Any]:
     head = request.head()
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
-    return job_status(
-        request.root,
-        head,
-        request.submission_id,
-        request.tail,
-        request.log_position,
-        request.wait_timeout,
-        Selection(request.rank, request.attempt, request.first_errors),
-    )
+    selection = Selection(request.rank, request.attempt, request.first_errors)
+    log_options = (request.tail, request.log_position, request.wait_timeout, selection)
+    return job_status(request.root, head, request.submission_id, *log_options)
 
 
 def status_lines(answer: dict[str, Any]) -> list[str]:

@@ -22,8 +22,7 @@ EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), EXPECTED_WORKER]
 
 def test_ready_cluster() -> None:
     seen = compare_nodes(EXPECTED, [HEAD, WORKER])
-    assert seen.complete
-    assert seen.missing == []
+    assert seen.complete and seen.missing == []
     # Ray counts the CPUs itself.
     any_cpus = ExpectedNode.from_json(replace(EXPECTED_WORKER, cpus=None).to_json())
     assert compare_nodes([any_cpus], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)]).complete
@@ -51,9 +50,8 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
 
 @pytest.mark.parametrize("changes", [{"GPU": 3.0}, {"worker_node": 0.0}, {"is_head": True}], ids=str)
 def test_node_that_differs(changes: dict[str, Any]) -> None:
-    nodes = compare_nodes(
-        EXPECTED, [HEAD, node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})]
-    )
+    worker = node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})
+    nodes = compare_nodes(EXPECTED, [HEAD, worker])
     assert nodes.missing == ["worker-0"]
     assert (nodes.rows[1].expected, nodes.rows[1].state) == ("CPU 48, GPU 4, worker_node 100", NodeState.DIFFERS)
 
