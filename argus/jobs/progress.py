@@ -73,26 +73,27 @@ def read_progress(archive: Archive, status: Status, heartbeat: Heartbeat) -> Pro
     """
     metric = KEY_METRICS.get(status.workload, "")
     files = metrics.files(archive.path)
-    last_step, last, steps, points = 0, None, [], list[float]()
+    last_step, last_value, steps, metric_values = 0, None, [], list[float]()
     for file in reversed(files[-MAX_FILES:]):
         steps = metrics.last_steps(file, MAX_TAIL_BYTES)
         last_step = last_step or (steps[-1].step if steps else 0)
-        points = values(steps, metric)
-        if points:
-            last = points[-1]
+        metric_values = values(steps, metric)
+        if metric_values:
+            last_value = metric_values[-1]
             break
-    if not points and (name := next((key for step in steps for key in step.metrics if key.startswith(VAL_PREFIX)), "")):
+    val_metric = next((name for step in steps for name in step.metrics if name.startswith(VAL_PREFIX)), "")
+    if val_metric and not metric_values:
         # Before its first step, and while it only validates, a job has nothing but metrics of validations.
-        metric, points = name, values(steps, name)
-        last = next(iter(points[-1:]), None)
+        metric, metric_values = val_metric, values(steps, val_metric)
+        last_value = next(iter(metric_values[-1:]), None)
     return Progress(
         # A job that resumes begins with the step of its checkpoint.
         step=last_step or status.resumed_from_step or 0,
         total_steps=total_steps(archive, heartbeat),
         metric=metric,
-        first=first_value(files, metric) if last is not None else None,
-        last=last,
-        trend=tuple(points[::-1][:: -(-len(points) // MAX_TREND_POINTS) or 1][::-1]),
+        first=first_value(files, metric) if last_value is not None else None,
+        last=last_value,
+        trend=tuple(metric_values[::-1][:: -(-len(metric_values) // MAX_TREND_POINTS) or 1][::-1]),
         tokens_per_second=tokens_per_second(steps, heartbeat),
         tokens_per_second_per_gpu=next(iter(values(steps, THROUGHPUT_METRIC)[-1:]), None),
         validation=validation_metrics(steps) if status.workload == EVAL else {},

@@ -87,6 +87,7 @@ def decide_all(jobs: Path, rules: RemovalRules, registry: Registry, now: float) 
 
 
 def decide(archive: Archive, index: int, uses: Uses, rules: RemovalRules, now: float) -> Decision:
+    """The decision about one job. index: its place among the latest jobs, from 0."""
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
@@ -131,7 +132,7 @@ def removable_paths(archive: Archive, workload: str, scope: RemovalScope, uses: 
         yield archive.path
         return
     directory = archive.path / "checkpoints"
-    # A link leads to the checkpoints of another job.
+    # A link may lead to the checkpoints of another job.
     steps = [] if directory.is_symlink() else checkpoints.steps_in(directory)
     last = None
     if scope == RemovalScope.OLD_CHECKPOINTS or archive.submission_id in uses:
