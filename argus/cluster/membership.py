@@ -42,7 +42,7 @@ class ExpectedNode:
     resources: Mapping[str, float] = field(default_factory=dict)
     # In seconds since the epoch: a node that started earlier does not count. None accepts any start.
     since: float | None = None
-    # Why this run cannot start the node, so that nobody waits for it; empty if it can.
+    # Why this run cannot start the node, so that it is not waited for; empty if it can.
     absent: str = ""
 
     def to_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from .text import fill, printable, table
+from .text import printable, table, wrap_line
 
 ERROR = "error"
 WARNING = "warning"
@@ -56,13 +56,14 @@ def findings_table(findings: Iterable[Finding], width: int | None = None) -> str
     rows = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
     shown = table(HEADER, [(row.severity, row.where, row.problem, row.remedy) for row in rows], width, CELL_WIDTH)
     fits = not width or max(map(len, shown.splitlines())) <= width
-    return shown if fits else "\n".join(paragraph(row, width or 0) for row in rows)
+    return shown if fits else "\n".join(finding_paragraph(row, width or 0) for row in rows)
 
 
-def paragraph(finding: Finding, width: int) -> str:
+def finding_paragraph(finding: Finding, width: int) -> str:
     """A finding as a paragraph. Lines that a job has written are indented, so that they look like no other line."""
     remedy = f"To do: {finding.remedy}" if finding.remedy else ""
     texts = [finding.where, *("\n  ".join(text.splitlines()) for text in (finding.problem, remedy) if text)]
-    lines = [fill(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for text in texts for line in text.split("\n")]
+    unwrapped = [line for text in texts for line in text.split("\n")]
+    lines = [wrap_line(f"{INDENT}{printable(line)}", width, f"{INDENT}  ") for line in unwrapped]
     lines[0] = f"{finding.severity:{len(INDENT)}}{lines[0].removeprefix(INDENT)}"
     return "\n".join(lines)

@@ -99,7 +99,8 @@ def table(
     lines: list[Sequence[str]] = []
     for row in cells:
         texts = (
-            "\n".join(fill(line, limit) for line in text.splitlines()) for text, limit in zip(row, limits, strict=True)
+            "\n".join(wrap_line(line, limit) for line in text.splitlines())
+            for text, limit in zip(row, limits, strict=True)
         )
         lines += itertools.zip_longest(*(text.splitlines() or [""] for text in texts), fillvalue="")
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -120,7 +121,7 @@ def keep_commands_whole(text: str) -> str:
     return COMMAND.sub(lambda match: match[0].replace(" ", FIXED_BLANK), text)
 
 
-def fill(line: str, width: int, indent: str = "") -> str:
+def wrap_line(line: str, width: int, indent: str = "") -> str:
     """Wrap a line at blanks, but not within paths and commands. indent: of all lines but the first."""
     if len(line) <= width:
         return line
@@ -130,7 +131,7 @@ def fill(line: str, width: int, indent: str = "") -> str:
     return "\n".join(lines).replace(FIXED_BLANK, " ")
 
 
-def sentence(line: str, width: int | None) -> str:
+def wrap_sentence(line: str, width: int | None) -> str:
     """Wrap a line of running text, with an indent of two blanks, or as wide as its label, as in ``Reason:   …``.
 
     A line that begins with a blank comes from a log, and stays as it is. So does a label with nothing but a command.
@@ -140,7 +141,7 @@ def sentence(line: str, width: int | None) -> str:
     label = LABEL.match(line)
     if label and COMMAND.fullmatch(line, label.end()):
         return line
-    return fill(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
+    return wrap_line(line, min(width, SENTENCE_WIDTH), " " * (label.end() if label else 2))
 
 
 def duration(seconds: float) -> str:

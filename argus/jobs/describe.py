@@ -96,7 +96,7 @@ def describe(archive: Archive, head: RayHead | None, tail: int | None, position:
 
 
 def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") -> JobInfo:
-    """Describe a job whose status cannot be read. Nobody waits for its end."""
+    """Describe a job whose status cannot be read. There is no end to wait for."""
     return JobInfo(
         archive.submission_id,
         UNREADABLE,

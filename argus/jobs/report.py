@@ -12,7 +12,7 @@ from typing import Any
 
 from ..archive.job_warnings import JobWarning
 from ..archive.status import ENDED, JobState
-from ..common.text import duration, printable, printable_line, sentence, table
+from ..common.text import duration, printable, printable_line, table, wrap_sentence
 from ..ray.api import ANSWERS_SLOWLY
 from .info import JobInfo, Progress
 
@@ -36,7 +36,7 @@ class Report:
     def lines(self, columns: int | None = None) -> list[str]:
         """The report as a terminal shows it. columns: the width of the terminal; None wraps no line."""
         rows = [table(self.header, self.rows, columns)] if self.rows else []
-        return [self.title, *rows, *(sentence(printable(line), columns) for line in self.text)]
+        return [self.title, *rows, *(wrap_sentence(printable(line), columns) for line in self.text)]
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"header": list(self.header), "rows": [list(row) for row in self.rows]}

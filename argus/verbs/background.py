@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets a verb go on in the background: a child process writes its answer to a file, which later calls read.
 
-A connection over SSH may be too short for a long verb. So a call returns a reference to the answer, and further calls
-with that reference ask for it.
+A long verb need not hold the connection of its caller: a call returns a reference to the answer, and further calls with
+that reference ask for it.
 """
 
 from __future__ import annotations

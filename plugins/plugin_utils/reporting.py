@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, table, wrap_sentence
 
 display = Display()
 # Measured on the controller when the run begins, as the processes that run tasks are detached from the terminal.
@@ -42,8 +42,8 @@ def report_lines(
 ) -> list[str]:
     """Return the lines to print; none when there is nothing below the title."""
     lines = [table(header or (), rows, width)] if rows else []
-    title = sentence(printable(title or "", lines=False), text_width)
-    text = [sentence(printable(line), text_width) for line in text]
+    title = wrap_sentence(printable(title or "", lines=False), text_width)
+    text = [wrap_sentence(printable(line), text_width) for line in text]
     if findings:
         # An empty line separates the two tables.
         lines += [*([""] if lines else []), findings_table(findings, width)]
