@@ -37,8 +37,9 @@ VERBS = (
 )
 # The module of `verbs` with the command of a verb, where it has not the verb's name.
 MODULES = {
-    **{"logs": "status", "resubmit": "submit", "export": "stage", "gc": "staged", "gc --jobs": "jobs_gc"},
-    **{"admit": "submit", "removal": "stop"},
+    **{"logs": "status", "resubmit": "submit", "export": "stage", "evidence": "fetch"},
+    **{"gc": "staged", "gc --jobs": "jobs_gc"},
+    **{"admit": "submit", "pages": "report", "drain": "nodes", "removal": "stop", "all_reduce": "nodes"},
 }
 # Verbs whose standard output is a file: their answer goes to standard error.
 FILE_VERBS = ("fetch", "report")

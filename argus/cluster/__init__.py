@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nodes of a cluster. All modules need the standard library only.
 
-`membership` compares the expected nodes with those that Ray reports, and `readiness` waits until they agree. On a node
-without a container, `supervisor` keeps Ray running, in the environment of `node_environment`.
+`membership` compares the expected nodes with those that Ray reports, and waits until they agree. On a node without a
+container, `supervisor` keeps Ray running.
 """

@@ -23,8 +23,7 @@ from ..archive.plan import Pool
 from ..common.text import duration, printable, printable_line
 from ..io.writing import write_text
 from ..jobs.bundle import PAGE
-from ..jobs.job_report import origin_lines, state_lines, time_lines
-from ..jobs.report import tags_text, utc_text
+from ..jobs.report import origin_lines, state_lines, tags_text, time_lines, utc_text
 from ..launcher import outcome
 from ..queue import attempts
 from .curves import GPU_MEMORY, MAX_POINTS, MEMORY, STEP_PARTS, Curve, MetricsByTitle, job_charts

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -23,14 +26,30 @@ import click
 from pydantic import Field
 
 from ..archive.program import Program
-from ..cluster.node_environment import export_script, with_slurm_step
 from ..cluster.supervisor import NO_RESTART_FILE, kill_all, supervise
 from ..common import node_process
-from ..common.node_process import LOG_FILE, ORDER_FILE, RUNNING, STATE_FILE, neighbours, read_node_process
+from ..common.node_process import (
+    LOG_FILE,
+    MARK_VARIABLE,
+    ORDER_FILE,
+    RUNNING,
+    STATE_FILE,
+    neighbours,
+    read_node_process,
+)
 from ..io import writing
 from ..jobs.services import OperationError
 from .request import VerbRequest, common_options, request_from, write_answer
 
+# Set in every step of Slurm.
+SLURM_JOB_VARIABLE = "SLURM_JOB_ID"
+# The variables of a step that a node does not get: Slurm's own, which change how libraries behave, and those of shells,
+# of `module` and of the user. A node gets the others, such as those that select GPUs.
+NOT_INHERITED = re.compile(
+    r"""(SLURM|SRUN|SBATCH|PMI|BASH|LMOD|_*MODULE|ANSIBLE|ARGUS)\w*(%%|\(\))?|_LM\w*|LOADEDMODULES|_|SHELL|SHLVL|(OLD)?PWD
+    |ENVIRONMENT|TERM\w*|HOSTNAME|HOME|USER|LOGNAME|LC_\w+|PATH""",
+    re.VERBOSE,
+)
 # The file with the environment of a node, for people's shells.
 ENVIRONMENT_FILE = "environment.sh"
 # The fields of a request that go to the supervisor.
@@ -173,6 +192,28 @@ def create_private_directory(directory: Path) -> None:
             f"{directory} belongs to another user of this host, or is a link; remove it, or set another cluster_name"
         )
     directory.chmod(0o700)
+
+
+def with_slurm_step(node_environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a node, with the variables of the step if `environ`, that of this process, is of a step."""
+    if SLURM_JOB_VARIABLE not in environ:
+        return dict(node_environment)
+    # The directory of Ray's own Python stays the first.
+    first, *rest = node_environment.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
+    step = {name: text for name, text in environ.items() if not NOT_INHERITED.fullmatch(name)}
+    if not Path(step.get("TMPDIR", "/")).is_dir():
+        # The value may be a directory of the host from which the job of Slurm was submitted.
+        del step["TMPDIR"]
+    return {**step, **node_environment, "PATH": path}
+
+
+def export_script(environment: Mapping[str, str]) -> str:
+    """A script that sets the environment of a node in a shell of people, without the mark of the node's processes."""
+    lines = (
+        f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()) if name != MARK_VARIABLE
+    )
+    return "# The environment of this node: `. environment.sh`, and then `ray status`.\n" + "".join(lines)
 
 
 @click.command(name="node", hidden=True)

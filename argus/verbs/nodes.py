@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus nodes: the nodes of the cluster with their free resources and jobs; with --json also the missing nodes."""
+"""argus nodes, drain, all_reduce: the nodes of the cluster, one that gets no new work, and their network."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import click
 from pydantic import Field
 
 from ..archive.status import submission_id_of
-from ..cluster.membership import ExpectedNode, describe_node, describe_resources
-from ..cluster.readiness import ClusterState, read_cluster_state
+from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, read_cluster_state
 from ..common.identity import node_name
 from ..common.text import table
-from ..jobs.drain import attempts_by_node
+from ..fabric.all_reduce import all_reduce
+from ..jobs.drain import attempts_by_node, is_alive, remember_ending_attempts, stop_new_work, wait_until_unused
 from ..jobs.services import OperationError
+from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
-from ..ray.api import RayApiError, RayHead, slowness
+from ..ray.api import RayApiError, RayHead, local_head, slowness
 from ..ray.departures import loss_sentences
 from .request import VerbRequest, common_options, request_from, terminal_width, write_answer
 
@@ -95,3 +96,70 @@ def nodes_command(as_json: bool, **options: Any) -> None:
     if state.problem:
         raise OperationError(state.problem)
     click.echo("\n".join(state_lines(state, terminal_width())))
+
+
+# argus drain: tells Ray to give a worker no new work, and waits until no job uses it.
+
+
+class DrainRequest(VerbRequest):
+    """The options of `drain`."""
+
+    # The name of the worker, and Ray's id of it.
+    worker: str
+    node_id: str
+    # For how many seconds to wait for its jobs.
+    wait_timeout: float = 0.0
+    # The jobs that the caller knows to use the worker: wait no longer when the jobs differ. None: wait for all jobs.
+    held_by: list[str] | None = None
+    # Whether the caller will remove the worker even while jobs use it, so that their stewards can say why they ended.
+    ends_jobs: bool = False
+    # Change nothing, and wait for nothing.
+    check: bool = False
+
+
+def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
+    """Drain a worker. Returns what wait_until_unused returns, and whether it still got work before this call.
+
+    Raises OperationError.
+    """
+    head, registry, node_id = local_head(request.address), registry_path(), request.node_id
+    try:
+        changed = node_id not in departures.draining_nodes(registry) and is_alive(head, node_id)
+        if changed and not request.check:
+            stop_new_work(node_id, registry)
+            departures.forget_losses(registry, request.worker)
+            departures.forget_all_draining_but(frozenset(node["node_id"] for node in head.nodes()), registry)
+        if request.ends_jobs and not request.check:
+            remember_ending_attempts(head, node_id, request.worker, registry)
+        timeout = 0 if request.check else request.wait_timeout
+        return wait_until_unused(head, node_id, timeout, request.held_by), changed
+    except (RayApiError, OSError) as error:
+        raise OperationError(f"the node still gets new work, or its jobs are unknown: {error}") from error
+
+
+@click.command(name="drain", hidden=True)
+@common_options
+def drain_command(as_json: bool, **options: Any) -> None:
+    """Let a worker get no new work, as drain.yml does."""
+    drained, changed = drain(request_from(DrainRequest, as_json, **options))
+    write_answer(drained, changed=changed)
+
+
+# argus all_reduce: measures an all-reduce over the workers of the running cluster, for preflight.
+
+
+class AllReduceRequest(VerbRequest):
+    """The options of `all_reduce`."""
+
+    # The names of all workers of the cluster.
+    workers: list[str]
+    # All modules send it; this verb never changes anything.
+    check: bool = False
+
+
+@click.command(name="all_reduce", hidden=True)
+@common_options
+def all_reduce_command(as_json: bool, **options: Any) -> None:
+    """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
+    request = request_from(AllReduceRequest, as_json, **options)
+    write_answer(all_reduce(request.workers))

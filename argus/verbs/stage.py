@@ -9,39 +9,93 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
+import json
+import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import click
-from pydantic import Field
+from pydantic import BaseModel, Field, ValidationError
 
 from ..common.findings import Finding
 from ..common.shared_root import CODE_DIR, DATASETS_DIR, JOBS_DIR, MODELS_DIR, USER_CODE_DIR
+from ..common.text import spelling_hint
 from ..jobs.listing import UnknownJobError, find_job
-from ..jobs.services import RefusedError, root_on_machines
+from ..jobs.services import OperationError, RefusedError, root_on_machines
 from ..staging import models
 from ..staging.checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX
 from ..staging.dataset import stage as datasets
 from ..staging.dataset.source import Upload
 from ..staging.files import remove_tree
-from ..staging.items import Dataset, Model, Options, Snapshot, UserCode
+from ..staging.items import ITEMS, Dataset, Model, Options, Snapshot, UserCode
 from ..staging.lock import read_progress
-from ..staging.manifest import Staged, Status, as_json, read_manifest
+from ..staging.manifest import Staged, Status, as_json, item_name, read_manifest
 from ..staging.options import NAME_WITH_CAPITALS, StageOptions, StagingError, Verify, check_name, check_shared_root
 from ..staging.snapshots import SourceSpec, remove_snapshot, stage_snapshot, stage_user_code
 from ..staging.store import stage
 from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remove_received
-from .background import EndedError, background_answer, begin_background
 from .request import VerbRequest, common_options, request_from, require_node, require_same_cluster, write_answer
-from .stage_items import check_items, parse_item
 
 # The path of an item, and the function that stages or removes it.
 Plan = tuple[Path, Callable[[], Staged]]
 # The result for an item whose files the controller has not sent yet.
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
+# The directory of a child, in the directory for temporary files.
+ANSWER_PREFIX = "argus-verb-"
+# The file in it that is the standard output of the child, which holds a lock on it as long as it lives.
+ANSWER = "answer"
+# The time for which a call waits for the answer, and the interval of its checks.
+MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
+MAX_DESCRIPTORS = 1 << 16
+
+
+def parse_item(kind: str, values: object) -> Options:
+    """The item with these options. kind: one of ITEMS. Raises RefusedError with all options that are wrong."""
+    model = ITEMS[kind]
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        findings = [option_finding(model, detail["loc"], detail["type"], detail["msg"]) for detail in error.errors()]
+        raise RefusedError(findings) from error
+
+
+def check_items(items: Mapping[str, Sequence[object]]) -> None:
+    """Parse all items. items: by their kinds. Raises RefusedError with all wrong options, each located in its item."""
+    findings: list[Finding] = []
+    for kind, listed in items.items():
+        for number, item in enumerate(listed, 1):
+            try:
+                parse_item(kind, item)
+            except RefusedError as error:
+                name = item_name(item) or f"number {number}"
+                findings += [
+                    dataclasses.replace(finding, where=f"{kind} {name}: {finding.where}".removesuffix(": "))
+                    for finding in error.findings
+                ]
+    if findings:
+        raise RefusedError(findings)
+
+
+def option_finding(model: type[BaseModel], place: Sequence[int | str], kind: str, problem: str) -> Finding:
+    """The finding for an error of pydantic. place: the keys that lead to the value. kind: the type of the error."""
+    where = ".".join(map(str, place))
+    if kind == "model_type":
+        return Finding(where, "is not a mapping.", "Give it as {name: value}.")
+    if kind != "extra_forbidden":
+        return Finding(where, f"{problem}.", "Correct it.")
+    for key in place[:-1]:
+        if isinstance(key, str):
+            annotation = model.model_fields[key].annotation
+            model = next(candidate for candidate in (annotation, *get_args(annotation)) if isinstance(candidate, type))
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return Finding(where, "is unknown.", spelling_hint(str(place[-1]), names) or f"Known are: {', '.join(names)}")
 
 
 class StageRequest(VerbRequest):
@@ -143,6 +197,59 @@ def run_item(work: Callable[[], Staged], upload: Upload | None = None, check: bo
         # The warnings about rows are shown once, when the dataset is new.
         result["notes"] += result.get("report", [])
     return result
+
+
+# A child process goes on in the background: it writes its answer to a file, which later calls read.
+
+
+class EndedError(Exception):
+    """A child has ended without an answer, as if it was killed."""
+
+
+def begin_background() -> str:
+    """Fork. In the caller, return the reference to the child's answer; in the child, return ""."""
+    directory = tempfile.mkdtemp(prefix=ANSWER_PREFIX)
+    answer = os.open(Path(directory, ANSWER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(answer, fcntl.LOCK_EX)
+    if os.fork():
+        os.close(answer)
+        return directory
+    os.setsid()
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for source, target in ((devnull, 0), (answer, 1), (devnull, 2)):
+        os.dup2(source, target)
+    # A reader of an inherited pipe would wait for this child.
+    os.closerange(3, MAX_DESCRIPTORS)
+    return ""
+
+
+def background_answer(reference: str) -> dict[str, Any] | None:
+    """Read the answer of a child, and remove its file; None if the child goes on. Raises EndedError, OperationError."""
+    directory = Path(reference)
+    if directory.parent != Path(tempfile.gettempdir()) or not directory.name.startswith(ANSWER_PREFIX):
+        raise OperationError(f"{reference!r} is not a reference to an answer")
+    try:
+        with (directory / ANSWER).open("rb") as file:
+            if not is_unlocked_soon(file.fileno()):
+                return None
+            text = file.read()
+        shutil.rmtree(directory, ignore_errors=True)
+        return dict(json.loads(text))
+    except (OSError, ValueError) as error:
+        raise EndedError from error
+
+
+def is_unlocked_soon(answer: int) -> bool:
+    """Whether the child that holds the lock on an answer has ended, or ends within MOMENT_SECONDS."""
+    deadline = time.monotonic() + MOMENT_SECONDS
+    while True:
+        try:
+            fcntl.flock(answer, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(LOOK_SECONDS)
 
 
 def write_background_answer(reference: str, path: str) -> None:

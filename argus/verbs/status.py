@@ -15,11 +15,9 @@ from ..common.identity import cluster_name
 from ..common.text import printable_line
 from ..jobs.info import JobInfo, JobList
 from ..jobs.job_list_report import jobs_report
-from ..jobs.job_report import job_report
-from ..jobs.log_selection import Selection
-from ..jobs.logs import BEGINNING
-from ..jobs.report import field_line
-from ..jobs.status_answer import job_status, jobs_status
+from ..jobs.listing import job_status, jobs_status
+from ..jobs.logs import BEGINNING, Selection
+from ..jobs.report import field_line, job_report
 from ..ray.api import slowness
 from .request import VerbRequest, common_options, request_from, tag_option, terminal_width, write_answer
 

@@ -17,10 +17,10 @@ import yaml
 
 from ..common.findings import Finding, findings_table
 from ..common.shared_root import JOBS_DIR, with_host_path
-from ..jobs.admit import admit_dependent
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.request import JobRequest, resubmission
 from ..jobs.services import Effect, RefusedError, Services, root_on_machines
+from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
 from ..jobspec.parse import SET, with_defaults
 from .request import VerbRequest, common_options, job_services, request_from, terminal_width, write_answer

@@ -6,8 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, "/program")
 
-from argus.cluster.membership import ExpectedNode, compare_nodes
-from argus.cluster.readiness import ClusterState
+from argus.cluster.membership import ClusterState, ExpectedNode, compare_nodes
 
 expected = [ExpectedNode(**node) for node in json.load(sys.stdin)["expected"]]
 nodes = json.loads(Path(sys.argv[1]).read_text())["data"]["result"]["result"]

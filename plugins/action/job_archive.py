@@ -21,8 +21,8 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle impor
     BundleError,
     Limits,
     bundle_limits,
+    unpack,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle_unpacking import unpack
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.describe import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import COLLECT_TIMEOUT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo

@@ -11,8 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.readiness import unanswered_state
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, unanswered_state
 from ansible_collections.argus.verl.plugins.modules.ray_cluster_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import HEADS, NODES, Groups

@@ -20,12 +20,13 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_report import (
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import (
     failure_lines,
+    field_line,
     log_lines,
+    progress_line,
     warning_lines,
 )
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import field_line, progress_line
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.inventory import NODES

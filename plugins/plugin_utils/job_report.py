@@ -17,8 +17,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status im
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_list_report import jobs_report
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_report import job_report
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import field_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import field_line, job_report
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import ProgramError

@@ -28,10 +28,8 @@ from argus.io.reading import MAX_DIRECTORY_ENTRIES, UnreadableError
 from argus.jobs.describe import describe
 from argus.jobs.info import JobInfo
 from argus.jobs.job_list_report import jobs_report
-from argus.jobs.job_report import job_report
-from argus.jobs.listing import UnknownJobError, find_job, latest_jobs
-from argus.jobs.report import Report
-from argus.jobs.status_answer import job_status, jobs_status
+from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
+from argus.jobs.report import Report, job_report
 from argus.launcher.log import total_steps
 from argus.queue import attempts
 from argus.verbs.fetch import FetchRequest

@@ -22,7 +22,7 @@ PARSED_IN = {
     "load_jobspec": {"plugins/action/ray_job.py"},
     "parse_jobspec": {"argus/jobs/request.py"},
     # The JobSpec, and items to stage.
-    "model_validate": {"argus/jobspec/parse.py", "argus/verbs/stage_items.py"},
+    "model_validate": {"argus/jobspec/parse.py", "argus/verbs/stage.py"},
     # The variables of nodes, for the two actions that decide from all of them.
     "node_variables": {"plugins/plugin_utils/role_options.py"},
     "play_variables": {"plugins/action/cluster_plan.py", "plugins/action/preflight_report.py"},

@@ -41,7 +41,7 @@ from system import (
 
 from argus.archive import checkpoints
 from argus.evidence import hardware
-from argus.jobs.status_answer import wait_and_describe
+from argus.jobs.listing import wait_and_describe
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.

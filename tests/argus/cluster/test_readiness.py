@@ -5,8 +5,7 @@ from typing import Any
 
 from fake_ray import FakeClock
 
-from argus.cluster.membership import ExpectedNode
-from argus.cluster.readiness import ClusterState, wait_until_ready
+from argus.cluster.membership import ClusterState, ExpectedNode, wait_until_ready
 from argus.ray.api import RayApiError
 
 EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), ExpectedNode("worker-0", cpus=2)]

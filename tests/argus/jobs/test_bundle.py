@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 from hostile_archives import unix_socket
 
-from argus.jobs.bundle import BundleError, Limits
-from argus.jobs.bundle_packing import pack
-from argus.jobs.bundle_unpacking import unpack
+from argus.jobs.bundle import BundleError, Limits, pack, unpack
 
 LIMITS = Limits(file=1 << 20, total=1 << 22)
 

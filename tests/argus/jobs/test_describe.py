@@ -12,7 +12,7 @@ from argus.archive.archive import Archive
 from argus.archive.status import Status
 from argus.evidence import hardware
 from argus.io.schema import parse
-from argus.jobs import status_answer
+from argus.jobs import listing
 from argus.jobs.describe import describe, merge_states
 from argus.jobs.info import JobInfo
 from argus.ray.api import JobRecord, RayHead
@@ -122,8 +122,8 @@ def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(archive: Arc
 
 def test_waiting_ends_with_the_job(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock(1000.0)
-    monkeypatch.setattr(status_answer, "time", clock)
+    monkeypatch.setattr(listing, "time", clock)
     archive.set_status("RUNNING")
     clock.then = lambda now: archive.set_status("SUCCEEDED", ended_at=0.0) if now == 1002 else None
-    job = status_answer.wait_and_describe(archive, None, 0, timeout=30)
+    job = listing.wait_and_describe(archive, None, 0, timeout=30)
     assert (job.state, job.ended, clock.now) == ("SUCCEEDED", True, 1002)

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from argus.archive.archive import Archive
-from argus.jobs.log_selection import first_errors
-from argus.jobs.logs import log_since, log_tail
+from argus.jobs.logs import first_errors, log_since, log_tail
 
 
 @pytest.mark.parametrize(

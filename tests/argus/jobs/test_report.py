@@ -9,8 +9,7 @@ from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Attempt
 from argus.jobs.info import JobInfo, JobList, Progress
 from argus.jobs.job_list_report import jobs_report
-from argus.jobs.job_report import job_report
-from argus.jobs.report import Report
+from argus.jobs.report import Report, job_report
 from argus.launcher import outcome
 
 NOW = 1_767_268_900.0

@@ -6,7 +6,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.jobs.info import JobInfo
-from argus.jobs.log_selection import Selection, select_lines
+from argus.jobs.logs import Selection, select_lines
 from argus.jobs.services import OperationError
 
 RETRIED = [

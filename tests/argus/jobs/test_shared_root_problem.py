@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from argus.jobs.status_answer import MIN_FREE_BYTES, MIN_FREE_INODES, root_problem
+from argus.jobs.listing import MIN_FREE_BYTES, MIN_FREE_INODES, root_problem
 
 BLOCKS = MIN_FREE_BYTES // 4096
 

@@ -18,11 +18,10 @@ from argus.common.findings import WARNING, Finding
 from argus.gate.gate import GateResult
 from argus.hooks import redact
 from argus.jobs import submit as submit_module
-from argus.jobs.admit import admit_dependent
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.request import JobRequest
 from argus.jobs.services import Effect, OperationError, RefusedError, Services
-from argus.jobs.submit import submit
+from argus.jobs.submit import admit_dependent, submit
 from argus.jobspec.capacity import Cluster
 from argus.jobspec.plan import plan_job
 from argus.jobspec.spec import JobSpec

@@ -9,7 +9,7 @@ from fake_ray import answered
 
 from argus.jobs import drain as jobs_drain
 from argus.ray.departures import draining_nodes, removed_under
-from argus.verbs import drain
+from argus.verbs import nodes
 
 NODE = "a" * 56
 JOB = {"submission_id": "grpo-1~2", "job_id": "01", "driver_node_id": NODE, "status": "RUNNING"}
@@ -47,7 +47,7 @@ class Drain:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Any], tmp_path: Path) -> Drain:
     monkeypatch.setenv("ARGUS_VERL_REGISTRY", str(tmp_path))
-    monkeypatch.setattr(drain, "local_head", lambda _address: FakeHead())
+    monkeypatch.setattr(nodes, "local_head", lambda _address: FakeHead())
     return Drain(monkeypatch, ask)
 
 

@@ -17,7 +17,7 @@ from argus.archive.archive import JOB_VARIABLE, Archive
 from argus.jobs.registry import RegisteredJob, Registry
 from argus.jobs.services import OperationError
 from argus.ray.api import ALLOWED_HOST
-from argus.verbs import evidence
+from argus.verbs import fetch
 from argus.verbs.shell import shell_command
 
 
@@ -60,7 +60,7 @@ def test_what_people_see(
         assert os.environ[ALLOWED_HOST] == "head.example"
         return {"archive": str(job.path), "files": 43, "nodes": ["w0"], "problems": ["w2: no answer\x1b[A"]}
 
-    monkeypatch.setattr(evidence, "collect", collect)
+    monkeypatch.setattr(fetch, "collect", collect)
     Registry().write(RegisteredJob("grpo-1", 1.0, {}, str(tmp_path), "http://head.example:8265"))
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(tmp_path))
     assert cli.main(["evidence", "grpo-1"]) == 0

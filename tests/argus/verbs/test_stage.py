@@ -20,7 +20,7 @@ from argus import cli
 from argus.archive.archive import Archive
 from argus.common.identity import NODE
 from argus.staging.items import Model
-from argus.verbs import background, stage
+from argus.verbs import stage
 from argus.verbs.stage import with_whole_id
 
 NAME = "org/name"
@@ -176,7 +176,7 @@ def test_work_of_a_moment_is_one_call(program: Program, tmp_path: Path) -> None:
 @pytest.fixture
 def slow(hub: Hub, program: Program, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A model whose download takes a minute, and what a caller gets that does not wait for it."""
-    monkeypatch.setattr(background, "MOMENT_SECONDS", 1.0)
+    monkeypatch.setattr(stage, "MOMENT_SECONDS", 1.0)
     hub.add(NAME, model())
     hub.rate = sum(map(len, model().values())) / 60
     hub.token = "hf_secret"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, bundle_limits
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle_packing import pack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, bundle_limits, pack
 from ansible_collections.argus.verl.plugins.plugin_utils import action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, ProgramError
 

@@ -14,8 +14,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils import program_call
 from ansible_collections.argus.verl.plugins.plugin_utils.program_call import Answer, Node, ProgramError
 from program_machine import Caller, Connection, node_in, refuse
 
-from argus.jobs.bundle import Limits
-from argus.jobs.bundle_unpacking import unpack
+from argus.jobs.bundle import Limits, unpack
 
 
 @pytest.fixture
