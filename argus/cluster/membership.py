@@ -20,18 +20,13 @@ DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does no
 # The resources that Ray adds to every node.
 RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
 POLL_INTERVAL_SECONDS = 0.2
-# The HTTP statuses for a missing token and for a wrong one.
 REFUSAL_STATUSES = (401, 403)
 
 
 class NodeState(StrEnum):
-    """The state of an expected node."""
-
     # Alive with the expected resources.
     ALIVE = "alive"
-    # Alive, and gets no new work.
     DRAINING = "draining"
-    # Alive with other resources.
     DIFFERS = "differs"
     MISSING = "missing"
 
@@ -45,7 +40,6 @@ class ExpectedNode:
     # None where Ray counts the CPUs itself.
     cpus: float | None = None
     gpus: float = 0
-    # Ray's custom resources.
     resources: Mapping[str, float] = field(default_factory=dict)
     # In seconds since the epoch: a node that started earlier does not count. None accepts any start.
     since: float | None = None
@@ -63,8 +57,6 @@ class ExpectedNode:
 
 @dataclass(frozen=True)
 class NodeRow:
-    """The row of an expected node in the table of a cluster."""
-
     name: str
     # The expected resources, and those of Ray or why Ray does not have the node.
     expected: str
@@ -82,8 +74,6 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Membership:
-    """The result of a comparison of expected nodes with those of Ray."""
-
     rows: tuple[NodeRow, ...]
     # The names of the nodes that are known not to come.
     absent: frozenset[str] = frozenset()
@@ -170,7 +160,6 @@ class UnlistedNode:
     """A node that is alive in Ray and not in the inventory: jobs run on it, and no playbook looks after it."""
 
     name: str
-    # Its IP address; empty if unknown.
     address: str
     resources: str
 
@@ -198,7 +187,6 @@ def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collecti
 class ClusterState:
     """The state of a cluster as its head reports it; the module ray_cluster_info returns it."""
 
-    # The expected nodes, compared with those of Ray.
     membership: Membership
     # Why the head did not answer the last time, or what is wrong with it; empty if nothing is.
     problem: str = ""

@@ -30,9 +30,7 @@ POLL_INTERVAL_SECONDS = 30.0
 MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS, LONG_RUN_SECONDS = 0.1, 60.0, 10.0
 # The time for Ray to end by itself, and for its remaining processes to end after SIGKILL.
 STOP_TIMEOUT_SECONDS, KILL_TIMEOUT_SECONDS = 5.0, 10.0
-# The signals for which the supervisor waits.
 SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
-# Options of prctl(2).
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # The exit code for a Ray that cannot be started, as of a shell.
 NOT_STARTED_CODE = 127
@@ -171,7 +169,6 @@ def supervise(directory: Path) -> bool:
     os.umask(0o022)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # Ray needs file descriptors for every worker and every connection.
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -21,13 +21,9 @@ INDENT = " " * 9
 
 @dataclass(frozen=True)
 class Finding:
-    """One result of a check."""
-
     # The host, file or key that was checked, as people read it.
     where: str
-    # The problem, with the value that has it.
     problem: str
-    # What to do; empty if nothing can be said.
     remedy: str
     # An ERROR stops the operation, a WARNING does not. A NOTE is information, or a problem that was accepted.
     severity: str = ERROR

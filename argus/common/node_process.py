@@ -33,17 +33,12 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class NodeProcess:
-    """The state of a node on its machine."""
-
     # RUNNING, STOPPED or ORPHANED; empty if the machine has no such node.
     state: str = ""
-    # The PID of the supervisor; 0 for none.
     pid: int = 0
     # When Ray was last started, in the format of ISO 8601.
     started_at: str | None = None
-    # How often Ray was started again.
     restarts: int = 0
-    # The exit code of Ray when it last ended.
     exit_code: int | None = None
     # The settings with which the supervisor was started, see NodeRequest in verbs/node.py.
     specification: str = ""
@@ -52,7 +47,6 @@ class NodeProcess:
 
 
 def read_node_process(directory: Path) -> NodeProcess:
-    """The state of the node with this directory."""
     pid = supervisor_pid(directory)
     if pid is not None:
         state = RUNNING

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-# The path of the shared root in nodes, unless the inventory sets another.
 DEFAULT_SHARED_ROOT = "/private"
 # The following are relative to the shared root.
 JOBS_DIR = "jobs"
@@ -26,7 +25,6 @@ def is_under_root(path: str, shared_root: str) -> bool:
 
 
 def full_path(path_or_name: str, shared_root: str, subdirectory: str) -> str:
-    """The absolute path for an absolute path or a name in a subdirectory of the shared root."""
     return path_or_name if path_or_name.startswith("/") else f"{shared_root}/{subdirectory}/{path_or_name}"
 
 

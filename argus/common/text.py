@@ -69,7 +69,6 @@ def printable_line(line: str, colour: bool) -> str:
 
 
 def escape(character: str) -> str:
-    """``\\x1b``, ``\\u200b``."""
     return (
         character.encode("ascii", "backslashreplace").decode() if ord(character) > 127 else f"\\x{ord(character):02x}"
     )

@@ -6,9 +6,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-# The kernel's list of the control groups of this process.
 CGROUP = Path("/proc/self/cgroup")
-# The directory with all control groups.
 GROUPS = Path("/sys/fs/cgroup")
 
 

@@ -16,7 +16,6 @@ EXPONENT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?e[+-]?[0-9]+", re.IGNORECASE)
 
 
 def hydra_value(value: Any) -> str:
-    """A value in Hydra's grammar."""
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float)):

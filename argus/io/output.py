@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-# The number of lines of a log that show a failure, and the length of each, as of a reason.
 MAX_EXCERPT_LINES = 8
 MAX_REASON_CHARS = 400
 # Longer lines lose their middle before they are parsed.
@@ -26,11 +25,9 @@ ORIGIN = re.compile(
     r"|\[rank\d+\]: ?|(?:ERROR|WARNING|INFO) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./]{1,99}:\d+\] ?"
     r"|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\] ]{,30}(?: [^\]]{,30})?\] |\d{4}-\d\d-\d\dT[\d:.]{8,18}Z "
 )
-# The name of the driver, whose lines have no prefix.
 DRIVER = ""
 # Part of the paths of files with the users' own code.
 USER_CODE = "/user/code/"
-# A frame of a Python traceback.
 FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
 # The beginning of an error without a traceback: of a crash, or an exception of which only the last line was printed.
 CRASH_LINE = re.compile(
@@ -55,15 +52,11 @@ UNDERLINE = re.compile(r"[\s~^]*$")
 
 @dataclass(frozen=True)
 class PrintedError:
-    """An exception as a process printed it."""
-
-    # The process that printed it.
     process: str
     # The process that raised it, if the log tells; another one than `process` if Ray has copied the exception.
     origin: str
     # The lines of the traceback from the first frame on; empty without one.
     stack: tuple[str, ...]
-    # The message, with the name of the exception.
     text: str
 
     @property
@@ -86,7 +79,6 @@ def printed_errors(log: str) -> list[PrintedError]:
     current: dict[str, int] = {}
     # By process: the process from which Ray has copied the exceptions that follow.
     origins: dict[str, str] = {}
-    # The processes whose next error Python ignores.
     ignored: set[str] = set()
     for line in log.split("\n")[-MAX_LOG_LINES:]:
         process, text = process_and_text(line)
@@ -140,7 +132,6 @@ def process_and_text(line: str) -> tuple[str, str]:
 
 
 def cap_line(line: str) -> str:
-    """The line, without its middle if it is too long."""
     half = MAX_LINE_CHARS // 2
     return line if len(line) <= MAX_LINE_CHARS else f"{line[:half]} … {line[-half:]}"
 
@@ -164,7 +155,6 @@ def last_lines(log: str) -> tuple[str, ...]:
 
 
 def shorten(lines: list[str]) -> tuple[str, ...]:
-    """The last of these lines, each shortened, as the excerpt that a failure records."""
     return tuple(line[:MAX_REASON_CHARS] for line in lines[-MAX_EXCERPT_LINES:])
 
 

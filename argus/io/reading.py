@@ -31,7 +31,6 @@ DIRECTORY_LEVELS = 3
 # The errors of a network file system that hangs, or of a file on it that was just replaced.
 TRANSIENT_ERRORS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 MAX_READ_ATTEMPTS, READ_RETRY_INTERVAL_SECONDS = 5, 0.2
-# The id in the marker module of a snapshot of verl.
 SNAPSHOT_MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
 MAX_MARKER_BYTES = 4096
 
@@ -46,12 +45,10 @@ class UnreadableError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether another attempt may succeed."""
         return isinstance(self.__cause__, OSError) and self.__cause__.errno in TRANSIENT_ERRORS
 
 
 def reason(error: OSError | ValueError) -> str:
-    """The message of an error, without its number and path."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
@@ -123,7 +120,6 @@ def read_bytes(path: Path, limit: int = MAX_JSON_BYTES) -> bytes:
 
 
 def read_once(path: Path, limit: int) -> bytes:
-    """The content of a file, without retries."""
     with open_file(path) as file:
         try:
             content = file.read(limit + 1)
@@ -135,7 +131,6 @@ def read_once(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int = MAX_JSON_BYTES) -> str:
-    """The content of a file in UTF-8; raises as read_bytes does."""
     try:
         return read_bytes(path, limit).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -195,7 +190,6 @@ def is_encodable(value: str) -> bool:
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
-    """The JSON value in a file; raises FileNotFoundError and UnreadableError."""
     return parse_json(read_text(path, limit), path)
 
 

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 # JSON readers in other languages lose digits of larger integers, and Python cannot convert each of them to a float.
 MAX_INTEGER = 1 << 53
-# The names of types in messages.
 TYPE_NAMES: dict[Any, str] = {
     **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
     **{list: "a list", dict: "a mapping"},

@@ -15,7 +15,6 @@ from pathlib import Path
 
 # Members of the nodes' group may read archives, others may not.
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
-# The number of attempts to lock a file within a second.
 MAX_LOCK_ATTEMPTS = 50
 
 

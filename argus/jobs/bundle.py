@@ -38,12 +38,10 @@ MAX_LEVELS = 32
 MAX_PATH_BYTES = 1024
 # The overhead of a file in a bundle: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
-# The maximum length of a file's name in a message.
 MAX_NAME_CHARS = 300
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # The latest modification time that a tar header can hold.
 MAX_MTIME = (1 << 33) - 1
-# The maximum number of skipped files that are named.
 MAX_SKIPPED_NAMES = 100
 # The maximum size of one read; tarfile reads a header in one piece.
 MAX_READ_BYTES = 1 << 20
@@ -55,8 +53,6 @@ class BundleError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The maximum sizes in a bundle, in bytes."""
-
     # Of one file, and of all files together.
     file: int
     total: int
@@ -68,7 +64,6 @@ class Limits:
 
 
 def bundle_limits(checkpoints: bool) -> Limits:
-    """The limits of a bundle, with or without checkpoints."""
     file, total = (MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB) if checkpoints else (MAX_FILE_MIB, MAX_TOTAL_MIB)
     return Limits(file * MIB, total * MIB)
 
@@ -126,7 +121,6 @@ class FixedSizeReader:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
-        # The number of bytes that were replaced by zeros.
         self.missing = 0
 
     def read(self, size: int) -> bytes:

@@ -34,12 +34,9 @@ WANDB = re.compile(r"\b(wandb|tracking)\b")
 class Submission:
     """A planned job, and what is recorded of it besides."""
 
-    # The JobSpec as its author wrote it.
     jobspec: Mapping[str, Any]
     job: Job
-    # The trainer's composed configuration, as YAML.
     resolved: str = ""
-    # The values of the secrets that the JobSpec names.
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     # The earlier jobs that this one resumes or repeats, see submission_of.
     lineage: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +46,6 @@ class Submission:
     notify: str = field(default="", repr=False)
     limits: tuple[Limit, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    # USER@CONTROLLER.
     submitted_by: str = ""
     files: JobFiles = field(default_factory=JobFiles)
 

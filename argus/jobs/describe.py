@@ -217,7 +217,6 @@ def archive_written_at(status: Status, steward: StewardHeartbeat | None, heartbe
 
 
 def status_written_at(status: Status) -> float:
-    """When the status was written, in seconds since the epoch; 0 if that is unknown."""
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(status.updated_at).timestamp()
     return 0.0

@@ -18,7 +18,6 @@ from ..ray.api import ALIVE, RayApiError, RayHead
 from ..ray.tasks import NodeRunner
 
 POLL_INTERVAL_SECONDS = 2.0
-# The time for the command of Ray that announces the drain.
 COMMAND_TIMEOUT_SECONDS = 60
 # Not DRAIN_NODE_REASON_IDLE_TERMINATION, the other reason that Ray knows: a node that has work refuses it.
 DRAIN_REASON = "DRAIN_NODE_REASON_PREEMPTION"

@@ -22,8 +22,6 @@ UNREADABLE = "UNREADABLE"
 
 
 class JsonRecord:
-    """A dataclass that travels as JSON."""
-
     def to_json(self: Any) -> dict[str, Any]:
         """The fields as mappings, lists and plain values only, as a result of Ansible needs them."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
@@ -37,12 +35,9 @@ class JsonRecord:
 class Progress:
     """How far a job is, its key metric, and its throughput. None: not known, or not yet."""
 
-    # The last step that is done; 0 for none.
     step: int = 0
     total_steps: int | None = None
-    # verl's name of the key metric; empty without one.
     metric: str = ""
-    # The first and the last value of the key metric.
     first: float | None = None
     last: float | None = None
     # Values of the key metric up to the last one, evenly distributed over the last steps.
@@ -74,9 +69,7 @@ class JobInfo(JsonRecord):
     workload: str = ""
     code_id: str = ""
     tags: Mapping[str, Any] = field(default_factory=dict)
-    # The ids of earlier jobs, as resumed_from and resubmitted_from.
     lineage: Mapping[str, str] = field(default_factory=dict)
-    # The current attempt, and those that have ended.
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[JobWarning, ...] = ()
@@ -103,17 +96,13 @@ class JobInfo(JsonRecord):
     models: tuple[int, ...] = ()
     # The step from which a job that has failed or was stopped can resume.
     resumable: int | None = None
-    # The path of the archive; empty for a job that was submitted to Ray directly.
     archive: str = ""
     log: tuple[str, ...] = ()
     log_position: str = ""
-    # Why the head could not be asked.
     problem: str = ""
     # For how many seconds the head has been away; None if it answers, or never looked after the job.
     head_away_for: float | None = None
-    # Why nothing can be written to the shared root.
     root_problem: str = ""
-    # When the launcher or the steward last wrote to the archive.
     written_at: float | None = None
     # The parts of the archive that cannot be read, with the reasons.
     unreadable: tuple[str, ...] = ()
@@ -130,22 +119,15 @@ class JobInfo(JsonRecord):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the launcher of the job is known to run."""
         return self.silent_for is not None and not self.is_silent
 
 
 @dataclass(frozen=True)
 class JobList(JsonRecord):
-    """The latest jobs, the newest first."""
-
     jobs: tuple[JobInfo, ...]
     # How many jobs there are altogether, or with the tags.
     total: int
-    # The directory of the archives.
     directory: str
-    # Why the head could not be asked, or "".
     problem: str = ""
-    # Why nothing can be written to the shared root, or "".
     root_problem: str = ""
-    # Only jobs with all of these tags are listed.
     tags: Mapping[str, Any] = field(default_factory=dict)

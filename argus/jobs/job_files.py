@@ -24,14 +24,12 @@ from ..jobspec.spec import JobSpec
 
 FILES_RECORD = "config/files.json"
 COPIES_DIRECTORY = "config/files"
-# The limits for the files of one job.
 MAX_FILES, MAX_FILE_BYTES, MAX_TOTAL_BYTES = 200, MIB, 4 * MIB
 # The number of names in a finding; more would not help to find the difference.
 MAX_NAMES = 5
 # A name in a file of settings that may be a class of users' code, such as package.module.Class.
 DOTTED_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SETTINGS_SUFFIXES = (".yaml", ".yml", ".json")
-# The number of such names that are looked up in one file.
 MAX_DOTTED = 100
 
 
@@ -41,18 +39,13 @@ class FilesRecord:
 
     # The paths of the files that the JobSpec names, by the key of the JobSpec or of the trainer that names them.
     entries: Mapping[str, str] = field(default_factory=dict)
-    # The SHA-256 of each file, by its path.
     files: Mapping[str, str] = field(default_factory=dict)
-    # Why a file was not copied, by its path.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The files of a job."""
-
     record: FilesRecord = field(default_factory=FilesRecord)
-    # The text of each file, by its path relative to the shared root.
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, archive: Archive) -> None:

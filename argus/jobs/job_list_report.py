@@ -24,18 +24,13 @@ from .report import (
     warning_count_text,
 )
 
-# The number of unreadable archives that the list explains.
 MAX_UNREADABLE_SHOWN = 5
-# Short names of the key metrics.
 METRIC_NAMES = {"critic/rewards/mean": "reward", "train/loss": "loss"}
-# The number of characters of all tags of a job.
 MAX_TAGS_CHARS = 40
 # The tag that names a user, as job_defaults of an inventory may set it.
 OWNER_TAG = "user"
 MAX_OWNER_CHARS = 20
-# The number of characters of a trend.
 SHORT_TREND = 8
-# The columns that are left out if no job has a value there.
 OPTIONAL_COLUMNS = {"class", "left", "metric", "trend", "tokens/s", "gpus", "attempt", "by", "tags", "where"}
 # The columns that a narrow terminal may leave out, the least important first.
 WIDE_COLUMNS = ("trend", "tokens/s", "gpus", "attempt", "workload", "tags", "age", "where", "by")

@@ -24,13 +24,10 @@ from .logs import Selection, log_since, select_lines
 from .registry import Registry
 from .services import root_on_machines
 
-# A word that stands for the latest job where an id is expected.
 LAST = "last"
-# The minimum length of an abbreviated id.
 MIN_ID_CHARS = 4
 # The random end of an id that new_submission_id has generated.
 RANDOM_ENDING = re.compile(r"[0-9a-f]{4}")
-# The number of jobs that the error for an unknown id lists.
 MAX_SUGGESTED_IDS = 5
 
 

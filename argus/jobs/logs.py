@@ -22,7 +22,6 @@ from .services import OperationError
 MAX_LOG_BYTES = 1 << 20
 # The size of the end of the log that is read for all of its lines.
 MAX_TAIL_BYTES = 8 << 20
-# How often the log is read again if its files were renamed meanwhile.
 MAX_READ_ATTEMPTS = 3
 # For each of the last lines, so many bytes are read; longer lines are rare.
 LINE_BYTES = 4096
@@ -135,9 +134,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
 
 # Chooses lines of a job's log: those of a rank or of an attempt, or the first error of each process.
 
-# The maximum number of processes whose first error is shown.
 MAX_ERRORS = 20
-# The maximum number of lines of the traceback that is shown.
 MAX_TRACEBACK_LINES = 200
 # torchrun's processes write (rank3 pid=7), torch [rank3]:, and verl [Rank 3].
 RANK_MARK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
@@ -155,7 +152,6 @@ class Selection:
     # A rank of torch.distributed, which lines of torchrun's processes name, and some messages of torch and verl. Empty
     # for lines of all processes.
     rank: str = ""
-    # The number of an attempt; 0 for all attempts.
     attempt: int = 0
     # Of the lines that meet the other criteria, only the first error of each process.
     first_errors: bool = False

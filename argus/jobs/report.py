@@ -23,9 +23,7 @@ from .info import UNREADABLE, JobInfo, Progress
 MAX_DATE_SECONDS = 253_402_300_799
 # The characters of a sparkline, from the least value to the greatest.
 BARS = "▁▂▃▄▅▆▇█"
-# The length of a log line in a report.
 MAX_LINE_CHARS = 160
-# The number of characters of a trend.
 TREND_WIDTH = 40
 # The launcher writes to the archive of a running job every 2 s, the steward every 5 s at most.
 MAX_ARCHIVE_AGE_SECONDS = 20
@@ -119,7 +117,6 @@ def ordinal(number: int) -> str:
 
 
 def field_line(name: str, value: object) -> str:
-    """``Name:    value``."""
     return f"{name + ':':9} {printable(value, lines=False)}"
 
 

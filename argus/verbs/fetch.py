@@ -19,15 +19,11 @@ from ..jobs.services import OperationError, root_on_machines
 from ..ray.api import allow_host
 from .request import VerbRequest, common_options, request_from, require_node, write_answer
 
-# The descriptor of standard output.
 STDOUT = 1
 
 
 class FetchRequest(VerbRequest):
-    """The options of `fetch`."""
-
     submission_id: str = ""
-    # Whether its checkpoints are included.
     checkpoints: bool = False
 
 
@@ -73,10 +69,7 @@ def fetch_command(as_json: bool, **options: Any) -> None:
 
 
 class EvidenceRequest(VerbRequest):
-    """The options of `evidence`."""
-
     submission_id: str
-    # Only look for the job.
     check: bool = False
 
 

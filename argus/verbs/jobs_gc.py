@@ -39,8 +39,6 @@ NO_RULE = Finding(
 
 
 class JobsGcRequest(VerbRequest, RemovalRules):
-    """The options of `gc --jobs`."""
-
     # Remove what is not needed; otherwise, or with `check`, only list it.
     remove: bool = False
     check: bool = False

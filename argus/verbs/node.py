@@ -41,7 +41,6 @@ from ..io import writing
 from ..jobs.services import OperationError
 from .request import VerbRequest, common_options, request_from, write_answer
 
-# Set in every step of Slurm.
 SLURM_JOB_VARIABLE = "SLURM_JOB_ID"
 # The variables of a step that a node does not get: Slurm's own, which change how libraries behave, and those of shells,
 # of `module` and of the user. A node gets the others, such as those that select GPUs.
@@ -60,14 +59,10 @@ LOG_END_CHARS = 1000
 
 
 class NodeRequest(VerbRequest):
-    """The options of `node`."""
-
     state: Literal["present", "absent"] = "present"
-    # The directory with the files of the node.
     directory: str
     # The directory of Ray's sessions, which is removed with the last node of the cluster on the host; empty if unknown.
     working_directory: str
-    # The command of Ray, which stays in the foreground.
     command: list[str] = Field(default_factory=list)
     # The complete environment of the processes of the node, to which a step of Slurm adds.
     environment: dict[str, str] = Field(default_factory=dict)
@@ -76,7 +71,6 @@ class NodeRequest(VerbRequest):
     # The settings of the inventory and those computed from them, as JSON, with which a later run explains a change.
     settings: str = ""
     derived: str = ""
-    # Only report the state of the node.
     check: bool = False
 
 

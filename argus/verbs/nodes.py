@@ -26,11 +26,8 @@ from .request import VerbRequest, common_options, request_from, terminal_width, 
 
 
 class NodesRequest(VerbRequest):
-    """The options of `nodes`."""
-
     # The nodes of the ready cluster; empty to compare with nothing.
     expected: list[ExpectedNode] = Field(default_factory=list)
-    # For how many seconds to wait for these nodes.
     wait_timeout: float = 0.0
 
 
@@ -102,18 +99,14 @@ def nodes_command(as_json: bool, **options: Any) -> None:
 
 
 class DrainRequest(VerbRequest):
-    """The options of `drain`."""
-
     # The name of the worker, and Ray's id of it.
     worker: str
     node_id: str
-    # For how many seconds to wait for its jobs.
     wait_timeout: float = 0.0
     # The jobs that the caller knows to use the worker: wait no longer when the jobs differ. None: wait for all jobs.
     held_by: list[str] | None = None
     # Whether the caller will remove the worker even while jobs use it, so that their stewards can say why they ended.
     ends_jobs: bool = False
-    # Change nothing, and wait for nothing.
     check: bool = False
 
 
@@ -149,9 +142,6 @@ def drain_command(as_json: bool, **options: Any) -> None:
 
 
 class AllReduceRequest(VerbRequest):
-    """The options of `all_reduce`."""
-
-    # The names of all workers of the cluster.
     workers: list[str]
     # All modules send it; this verb never changes anything.
     check: bool = False

@@ -37,8 +37,6 @@ NICE = 19
 
 
 class ReportRequest(VerbRequest):
-    """The options of `report`."""
-
     # Ids of jobs, or paths of fetched archives.
     submission_ids: tuple[str, ...] = ()
     # All jobs with all of these tags are added.

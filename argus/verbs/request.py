@@ -28,7 +28,6 @@ class VerbRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    # The path of the shared root in this node.
     shared_root: str = Field(default_factory=node_shared_root)
     # The address of the head's Jobs API. Empty: only archives are read.
     address: str = Field(default_factory=jobs_api_address)
@@ -40,7 +39,6 @@ class VerbRequest(BaseModel):
         return Path(self.shared_root)
 
     def head(self) -> RayHead | None:
-        """The head; None if only archives are read."""
         return local_head(self.address) if self.address else None
 
 

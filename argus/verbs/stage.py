@@ -47,7 +47,6 @@ from .request import VerbRequest, common_options, request_from, require_node, re
 Plan = tuple[Path, Callable[[], Staged]]
 # The result for an item whose files the controller has not sent yet.
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
-# The directory of a child, in the directory for temporary files.
 ANSWER_PREFIX = "argus-verb-"
 # The file in it that is the standard output of the child, which holds a lock on it as long as it lives.
 ANSWER = "answer"
@@ -103,7 +102,6 @@ class StageRequest(VerbRequest):
 
     # The kind of `item`; empty to check `items`.
     kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
-    # All items that the caller will stage, by their kinds.
     items: dict[str, list[Any]] = Field(default_factory=dict, repr=False)
     item: Any = Field(default=None, repr=False)
     # What the controller tells of its files for a dataset, and for the parts of a snapshot.
@@ -318,8 +316,6 @@ def stage_command(as_json: bool, **options: Any) -> None:
 
 
 class ExportRequest(VerbRequest):
-    """The options of `export`."""
-
     submission_id: str
     # The step of the checkpoint; 0 for the last complete one.
     step: int = 0

@@ -29,7 +29,6 @@ NO_RULE = Finding(
 class StagedRequest(VerbRequest):
     """The options of `staged`."""
 
-    # How files are compared with manifests.
     verify: Verify = Verify.QUICK
     # All modules send it; this verb never changes anything.
     check: bool = False
@@ -64,7 +63,6 @@ class GcRequest(VerbRequest):
     keep_days: float = 0
     # The snapshots of the inventory, which stay.
     declared: Sequence[dict[str, Any]] = ()
-    # Remove nothing.
     check: bool = False
 
 

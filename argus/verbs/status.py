@@ -26,9 +26,6 @@ FOLLOW_SECONDS = 10.0
 
 
 class StatusRequest(VerbRequest):
-    """The options of `status` and `logs`."""
-
-    # The job; empty for the latest jobs.
     submission_id: str = ""
     # Which jobs to list: those with all of these tags, and at most so many.
     tags: dict[str, Any] = Field(default_factory=dict)
@@ -55,7 +52,6 @@ def status(request: StatusRequest) -> dict[str, Any]:
 
 
 def status_lines(answer: dict[str, Any]) -> list[str]:
-    """The answer of `status` for people."""
     width = terminal_width()
     if "job" in answer:
         job = JobInfo.from_json(answer["job"])

@@ -16,8 +16,6 @@ from .request import VerbRequest, common_options, job_services, request_from, wr
 
 
 class StopRequest(VerbRequest):
-    """The options of `stop`."""
-
     submission_id: str
     # USER@HOST, for the archive.
     requested_by: str = ""
@@ -45,7 +43,6 @@ class RemovalRequest(VerbRequest):
     # "ended", while the nodes run: let the stewards end the jobs and close their archives. "closed", when no node runs
     # any more: close the archives that are still open, and remove files with secrets.
     state: Literal["ended", "closed"]
-    # Only tell which archives are open.
     check: bool = False
 
 

@@ -27,8 +27,6 @@ from .request import VerbRequest, common_options, job_services, request_from, te
 
 
 class SubmitRequest(VerbRequest, JobRequest):
-    """The options of `submit`."""
-
     def job_request(self) -> JobRequest:
         """The request with the defaults of this node."""
         node_defaults = {"shared_root": self.shared_root, "ray": {"address": self.address}}
@@ -107,9 +105,6 @@ def submit_command(as_json: bool, file: Any, **options: Any) -> None:
 
 
 class ResubmitRequest(SubmitRequest):
-    """The options of `resubmit`."""
-
-    # The earlier job.
     submission_id: str
 
 
@@ -131,8 +126,6 @@ def resubmit_command(as_json: bool, **options: Any) -> None:
 
 
 class AdmitRequest(VerbRequest):
-    """The options of `admit`."""
-
     submission_id: str
 
 

@@ -58,8 +58,8 @@ def request_of(item: dict[str, Any]) -> dict[str, Any]:
 
 
 PROGRAM = """
-from argus.verbs import background
-background.MOMENT_SECONDS = {seconds}
+from argus.verbs import stage
+stage.MOMENT_SECONDS = {seconds}
 from argus.__main__ import start
 start()
 """
