@@ -75,7 +75,6 @@ class NodeRow:
 @dataclass(frozen=True)
 class Membership:
     rows: tuple[NodeRow, ...]
-    # The names of the nodes that are known not to come.
     absent: frozenset[str] = frozenset()
     # Whether the head is known not to come, without which no other node can join.
     headless: bool = False
@@ -193,7 +192,6 @@ class ClusterState:
     # The nodes of RayHead.nodes(), and the jobs that have not ended.
     nodes: Sequence[Mapping[str, Any]] = ()
     jobs: Sequence[Mapping[str, Any]] = ()
-    # The nodes that several jobs have lost, with the ids of these jobs.
     bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # The longest wait for an answer of a slow head, in seconds; 0 for a fast one.
     slow: float = 0.0

@@ -112,7 +112,6 @@ def node_pids(directory: Path, parent: int = 0, proc: Path = PROC) -> set[int]:
 
 
 def neighbours(directory: Path) -> list[str]:
-    """The names of the other nodes of the cluster on this machine."""
     with contextlib.suppress(OSError):
         return sorted({*os.listdir(directory.parent)} - {directory.name})
     return []

@@ -29,8 +29,7 @@ MAX_FILES, MAX_FILE_BYTES, MAX_TOTAL_BYTES = 200, MIB, 4 * MIB
 MAX_NAMES = 5
 # A name in a file of settings that may be a class of users' code, such as package.module.Class.
 DOTTED_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-SETTINGS_SUFFIXES = (".yaml", ".yml", ".json")
-MAX_DOTTED = 100
+SETTINGS_SUFFIXES, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,6 @@ class ImportSearch:
         return text
 
     def imported_files(self, name: str, text: str) -> Iterator[str]:
-        """The files that a file with this text imports, or as a file of settings names."""
         if name.endswith(SETTINGS_SUFFIXES):
             for dotted in list(dict.fromkeys(DOTTED_NAME.findall(text)))[:MAX_DOTTED]:
                 yield from self.absolute(dotted.split("."))

@@ -20,12 +20,10 @@ from .services import OperationError
 
 # The maximum size of the log that one call returns.
 MAX_LOG_BYTES = 1 << 20
-# The size of the end of the log that is read for all of its lines.
 MAX_TAIL_BYTES = 8 << 20
 MAX_READ_ATTEMPTS = 3
 # For each of the last lines, so many bytes are read; longer lines are rare.
 LINE_BYTES = 4096
-# A position in a log: the number of a file, and a byte in it.
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
 BEGINNING = "1:0"
 # The beginning of a line, where Ray names the processes that wrote it.
@@ -147,8 +145,6 @@ UNSTARTED_STATES = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 
 @dataclass(frozen=True)
 class Selection:
-    """The criteria for lines of a log; a line must meet all of them."""
-
     # A rank of torch.distributed, which lines of torchrun's processes name, and some messages of torch and verl. Empty
     # for lines of all processes.
     rank: str = ""
@@ -214,7 +210,6 @@ def first_errors(lines: Iterable[str]) -> list[str]:
 
 
 def user_frames_first(stack: Iterable[str]) -> list[str]:
-    """The lines of a traceback, with the frames of the user's code before all others."""
     user_lines, other_lines, is_user = list[str](), list[str](), False
     for line in stack:
         frame = FRAME.match(line)

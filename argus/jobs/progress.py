@@ -34,7 +34,6 @@ STEP_TOKENS = "train/global_tokens"
 MAX_TAIL_BYTES = 256 << 10
 # The maximum number of values in a trend of the key metric.
 MAX_TREND_POINTS = 60
-# The size read to find the first value of the key metric.
 MAX_HEAD_BYTES = 4 << 20
 # The number of metrics files, one for each attempt, that are read to find the last value.
 MAX_FILES = 16
@@ -48,7 +47,6 @@ def total_steps(archive: Archive, heartbeat: Heartbeat) -> int | None:
 
 
 def first_value(files: Sequence[Path], metric: str) -> float | None:
-    """The first value of a metric in the first MAX_HEAD_BYTES of these files."""
     bytes_left = MAX_HEAD_BYTES
     for path in files:
         with open_file(path) as file:

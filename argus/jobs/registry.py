@@ -28,16 +28,10 @@ MAX_ENTRY_BYTES = 8 * MIB
 
 @dataclass(frozen=True)
 class RegisteredJob:
-    """One job as it was submitted."""
-
     submission_id: str
-    # In seconds since the epoch.
     submitted_at: float
-    # The JobSpec as its author wrote it.
     jobspec: Mapping[str, Any]
-    # The shared root that has the job's archive.
     shared_root: str
-    # The address of the Jobs API, as the inventory gives it.
     address: str = ""
     # A command or an address that tells people about the job; it may contain a secret.
     notify: str = field(default="", repr=False)

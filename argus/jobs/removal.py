@@ -92,7 +92,6 @@ def close_jobs(jobs: Path, registered: Sequence[str], check_mode: bool = False) 
 
 
 def close_archive(archive: Archive) -> None:
-    """Record the end of a job that no process looks after any more."""
     # With this request in the archive, no further attempt starts.
     archive.ask_to_stop("cluster_down.yml")
     try:

@@ -21,7 +21,6 @@ from .info import UNREADABLE, JobInfo, Progress
 
 # The end of the year 9999, after which Python has no dates.
 MAX_DATE_SECONDS = 253_402_300_799
-# The characters of a sparkline, from the least value to the greatest.
 BARS = "▁▂▃▄▅▆▇█"
 MAX_LINE_CHARS = 160
 TREND_WIDTH = 40
@@ -197,7 +196,6 @@ def staleness_lines(job: JobInfo, now: float) -> list[str]:
 
 
 def state_lines(job: JobInfo) -> list[tuple[str, str]]:
-    """The names and values for the state of a job."""
     code = "" if job.workload == COMMAND else f" on {job.code_id or 'unknown'}"
     lines = [("Workload", f"{job.workload or 'unknown'}{code}")]
     if job.tags:

@@ -51,9 +51,6 @@ class TagLimit(BaseModel, extra="forbid"):
 
 
 class JobRequest(BaseModel):
-    """The request to submit a job."""
-
-    # The JobSpec as its author wrote it.
     jobspec: Any = None
     # The extra variables of ansible-playbook that change the JobSpec, see with_command_line.
     command_line: list[dict[str, Any]] = Field(default_factory=list)
@@ -61,16 +58,13 @@ class JobRequest(BaseModel):
     defaults: dict[str, Any] = Field(default_factory=dict)
     # The secrets that the inventory has for jobs, by name. The job gets those that its JobSpec names.
     secrets: dict[str, Any] = Field(default_factory=dict, repr=False)
-    # A command or an address that tells people about the job.
     notify: str = Field(default="", repr=False)
     # How many jobs with a tag, and GPUs of them, may be active at once, by tag. Malformed limits stay as written, for a
     # finding.
     limits: dict[str, Annotated[TagLimit | Any, Field(union_mode="left_to_right")]] = Field(default_factory=dict)
     # The id of the earlier job that is submitted again; empty for a new job.
     resubmitted_from: str = ""
-    # USER@CONTROLLER.
     submitted_by: str = ""
-    # Check everything, change nothing.
     check: bool = False
 
     @property

@@ -21,8 +21,7 @@ from ..queue import attempts
 from ..ray.api import RayHead
 from .registry import Registry
 
-# Set by a caller outside the node: the directory of a node without a container, whose environment this process takes
-# over. It may begin with "~".
+# The directory of a node without a container, whose environment this process takes over. It may begin with "~".
 ENTER_VARIABLE = "ARGUS_VERL_ENTER"
 DEFAULT_JOBS_API = "http://127.0.0.1:8265"
 
@@ -33,7 +32,6 @@ def jobs_api_address() -> str:
 
 
 def node_shared_root() -> str:
-    """The path of the shared root in this node."""
     return os.environ.get(SHARED_ROOT_MOUNT) or DEFAULT_SHARED_ROOT
 
 
@@ -69,7 +67,6 @@ class Effect:
     """The effect of an operation, or in check mode the effect that it would have."""
 
     changed: bool
-    # The return values of the Ansible module.
     result: Mapping[str, Any]
     findings: tuple[Finding, ...] = ()
 
@@ -83,7 +80,6 @@ class Services:
     client: Callable[[str], Any]
     # Ends the attempt with a submission id, whose driver has not started.
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
-    # The address of this head's Jobs API.
     address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)
     clock: ModuleType = time

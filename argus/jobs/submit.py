@@ -76,7 +76,6 @@ def admit(
 
 
 def dependency_state(spec: JobSpec) -> JobState | None:
-    """The state of the job in depends_on."""
     return Archive(archive_path(spec.shared_root, spec.depends_on or "")).state()
 
 

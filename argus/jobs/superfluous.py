@@ -23,14 +23,11 @@ from ..io.reading import UnreadableError
 from .listing import has_tags
 from .registry import Registry
 
-# The text of a decision to remove something.
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
 # A key of a JobSpec that names an earlier job.
 NAMED_JOB = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
-# A path in the archive of an earlier job.
 ARCHIVE_PATH = re.compile(rf"/{JOBS_DIR}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
-# All that counts as one slash in a path.
 SLASHES = re.compile(r"/(?:\.?/)+")
 MAX_LISTED_USERS = 3
 # The ids of the jobs that name a job in their JobSpecs, by the id of that job or by the path of one of its checkpoints
@@ -41,13 +38,9 @@ ANY_JOB = ""
 
 
 class RemovalScope(StrEnum):
-    """The part of a job to remove."""
-
     # All checkpoints but the last complete one.
     OLD_CHECKPOINTS = "old_checkpoints"
-    # All checkpoints.
     CHECKPOINTS = "checkpoints"
-    # The whole archive.
     ARCHIVES = "archives"
 
 
@@ -65,12 +58,9 @@ class RemovalRules(BaseModel):
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision about a job."""
-
     archive: Archive
     # The place among the latest jobs, from 0.
     index: int
-    # The state of the job; empty if it cannot be read.
     state: str
     # SUPERFLUOUS, or why the job stays.
     text: str

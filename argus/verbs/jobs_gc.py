@@ -29,7 +29,6 @@ from .request import (
 )
 
 HEADER = ("job", "state", "size", "verdict")
-# The text of a decision that was carried out.
 REMOVED = "removed"
 NO_RULE = Finding(
     "keep",

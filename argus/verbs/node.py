@@ -51,10 +51,8 @@ NOT_INHERITED = re.compile(
 )
 # The file with the environment of a node, for people's shells.
 ENVIRONMENT_FILE = "environment.sh"
-# The fields of a request that go to the supervisor.
 ORDER_FIELDS = {"command", "working_directory", "specification", "settings", "derived"}
 START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS = 15.0, 30.0
-# The size of the end of the log from which an error shows the last lines.
 LOG_END_CHARS = 1000
 
 
@@ -168,7 +166,6 @@ def remove(directory: Path, sessions: Path | None) -> bool:
 
 
 def belongs_to_user(directory: Path) -> bool:
-    """Whether the path is a directory of this user, and no link."""
     try:
         status = directory.lstat()
     except OSError:

@@ -99,7 +99,6 @@ def nodes_command(as_json: bool, **options: Any) -> None:
 
 
 class DrainRequest(VerbRequest):
-    # The name of the worker, and Ray's id of it.
     worker: str
     node_id: str
     wait_timeout: float = 0.0

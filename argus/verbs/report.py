@@ -39,7 +39,6 @@ NICE = 19
 class ReportRequest(VerbRequest):
     # Ids of jobs, or paths of fetched archives.
     submission_ids: tuple[str, ...] = ()
-    # All jobs with all of these tags are added.
     tags: dict[str, Any] = Field(default_factory=dict)
 
     def names(self) -> list[str]:

@@ -50,7 +50,6 @@ FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed
 ANSWER_PREFIX = "argus-verb-"
 # The file in it that is the standard output of the child, which holds a lock on it as long as it lives.
 ANSWER = "answer"
-# The time for which a call waits for the answer, and the interval of its checks.
 MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
 MAX_DESCRIPTORS = 1 << 16
 
@@ -169,7 +168,6 @@ def with_whole_id(root: Path, item: Model) -> Model:
 
 
 def run_snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> Staged:
-    """Stage or remove a snapshot. received: the directory of the controller's files, if it has sent any."""
     if item.state == "absent":
         return remove_snapshot(request.root, item.code_id, check=request.check)
     return stage_snapshot(request.root, item, request.parts, received, request.stage_options)

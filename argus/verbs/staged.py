@@ -61,7 +61,6 @@ class GcRequest(VerbRequest):
     keep: int = 0
     # Snapshots that are less than so many days old stay; 0 for no such rule.
     keep_days: float = 0
-    # The snapshots of the inventory, which stay.
     declared: Sequence[dict[str, Any]] = ()
     check: bool = False
 

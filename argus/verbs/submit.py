@@ -46,7 +46,6 @@ class SubmitRequest(VerbRequest, JobRequest):
 
 
 def submit(request: SubmitRequest, job: JobRequest, services: Services) -> Effect:
-    """Submit a job. Raises RefusedError and OperationError."""
     try:
         return submit_job(job, services)
     except RefusedError as refused:
