@@ -24,7 +24,6 @@ REFUSAL_STATUSES = (401, 403)
 
 
 class NodeState(StrEnum):
-    # Alive with the expected resources.
     ALIVE = "alive"
     DRAINING = "draining"
     DIFFERS = "differs"
@@ -177,9 +176,6 @@ def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collecti
         if node["state"] == ALIVE and node["node_name"] not in inventory_nodes
     }
     return list(nodes_by_name.values())
-
-
-# A cluster is ready when every expected node is alive, except those that are known not to come.
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 # The maximum column width in a table of findings, so that it fits a terminal.
 CELL_WIDTH = 72
 HEADER = ("severity", "where", "what", "what to do")
-# The beginning of the lines of a paragraph, below the severity.
 INDENT = " " * 9
 
 

@@ -15,7 +15,6 @@ NODE = "ARGUS_VERL_NODE"
 CLUSTER = "ARGUS_VERL_CLUSTER"
 # The path of the shared root on the machines; it distinguishes clusters with the same node names.
 SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
-# The path of the shared root in nodes.
 SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
 # The address of the Jobs API, on the head alone.
 JOBS_API = "ARGUS_VERL_JOBS_API"

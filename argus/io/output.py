@@ -26,7 +26,6 @@ ORIGIN = re.compile(
     r"|\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^\] ]{,30}(?: [^\]]{,30})?\] |\d{4}-\d\d-\d\dT[\d:.]{8,18}Z "
 )
 DRIVER = ""
-# Part of the paths of files with the users' own code.
 USER_CODE = "/user/code/"
 FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
 # The beginning of an error without a traceback: of a crash, or an exception of which only the last line was printed.
@@ -55,7 +54,6 @@ class PrintedError:
     process: str
     # The process that raised it, if the log tells; another one than `process` if Ray has copied the exception.
     origin: str
-    # The lines of the traceback from the first frame on; empty without one.
     stack: tuple[str, ...]
     text: str
 

@@ -25,7 +25,6 @@ from ..io.reading import MIB, UnreadableError, open_file, reason
 CHECKPOINTS = "checkpoints"
 # The page of a job. It is not in a bundle: a job may have changed it, so the controller makes it anew.
 PAGE = "report.html"
-# The list of all jobs, beside the archives.
 INDEX = "index.html"
 # The entries of an archive that are fetched. Others, such as an ansible.cfg, could affect people on the controller.
 ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.json", "status.json", "events.jsonl"))
@@ -33,7 +32,6 @@ ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.j
 MAX_FILE_MIB, MAX_TOTAL_MIB = 2 << 10, 8 << 10
 MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
 MAX_FILES = 200_000
-# The maximum number of parts of a path, and its maximum length.
 MAX_LEVELS = 32
 MAX_PATH_BYTES = 1024
 # The overhead of a file in a bundle: two headers, its path and the rest of a block.

@@ -212,7 +212,6 @@ def head_away_seconds(problem: str, steward: StewardHeartbeat | None, now: float
 
 
 def archive_written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
-    """When the launcher or the steward last wrote to the archive of a job, in seconds since the epoch."""
     return max(heartbeat.time or 0, steward.time if steward else 0, status_written_at(status)) or None
 
 

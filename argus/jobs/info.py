@@ -104,7 +104,6 @@ class JobInfo(JsonRecord):
     head_away_for: float | None = None
     root_problem: str = ""
     written_at: float | None = None
-    # The parts of the archive that cannot be read, with the reasons.
     unreadable: tuple[str, ...] = ()
     # What the job waits for, according to its steward, or that it has none.
     notice: str = ""
@@ -125,7 +124,6 @@ class JobInfo(JsonRecord):
 @dataclass(frozen=True)
 class JobList(JsonRecord):
     jobs: tuple[JobInfo, ...]
-    # How many jobs there are altogether, or with the tags.
     total: int
     directory: str
     problem: str = ""

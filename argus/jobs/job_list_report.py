@@ -147,7 +147,6 @@ def owner_name(job: JobInfo) -> str:
 
 
 def metric_text(progress: Progress) -> str | None:
-    """The key metric, ``reward 0.412``; None before the first value."""
     if progress.last is None:
         return None
     name = METRIC_NAMES.get(progress.metric, progress.metric.removeprefix(VAL_PREFIX))

@@ -87,7 +87,6 @@ def log_tail(archive: Archive, lines: int | None) -> LogPart:
 
 
 def parse_position(position: str) -> tuple[int, int]:
-    """The number of a file of the log, and a byte in it. Raises PositionError."""
     match = POSITION.fullmatch(position or BEGINNING)
     if not match:
         raise PositionError(f"{position!r} is not a position in a log, which is FILE:BYTE")

@@ -29,6 +29,7 @@ MAX_ENTRY_BYTES = 8 * MIB
 @dataclass(frozen=True)
 class RegisteredJob:
     submission_id: str
+    # In seconds since the epoch.
     submitted_at: float
     jobspec: Mapping[str, Any]
     shared_root: str

@@ -75,7 +75,6 @@ def steps_text(progress: Progress) -> str:
 
 
 def silence_text(job: JobInfo) -> str:
-    """That a running job has written no heartbeat for some time; empty if it has."""
     return f"no heartbeat for {age_text(job.silent_for or 0)}" if job.is_silent else ""
 
 

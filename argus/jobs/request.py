@@ -85,7 +85,6 @@ class JobRequest(BaseModel):
 
 
 def limit_findings(limits: Mapping[str, Any]) -> Iterator[Finding]:
-    """Errors about limits of the inventory that are malformed."""
     for tag, limit in limits.items():
         if not isinstance(limit, TagLimit):
             yield Finding(f"job_limits.{tag}", f"is {limit!r}", "give jobs, gpus or both, such as {jobs: 2, gpus: 16}")

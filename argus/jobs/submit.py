@@ -268,5 +268,4 @@ def wait_for(read: Callable[[], Value | None], seconds: float, clock: ModuleType
 
 
 def same_spec(registered: Mapping[str, Any], jobspec: Mapping[str, Any]) -> bool:
-    """Whether a JobSpec is the same as a registered one, which was stored as JSON."""
     return bool(registered == json.loads(json.dumps(jobspec)))

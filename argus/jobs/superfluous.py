@@ -48,11 +48,9 @@ class RemovalRules(BaseModel):
     """Which jobs stay: a job that meets `keep` or `keep_days`. With neither, nothing is removed."""
 
     scope: RemovalScope = RemovalScope.CHECKPOINTS
-    # So many of the latest jobs stay; 0 for no such rule.
     keep: int = Field(0, ge=0)
     # Jobs that ended less than so many days ago stay; 0 for no such rule.
     keep_days: float = Field(0, ge=0, allow_inf_nan=False)
-    # Only jobs with all of these tags are removed.
     tags: Mapping[str, Any] = {}
 
 

@@ -57,7 +57,6 @@ def staged_command(as_json: bool, **options: Any) -> None:
 class GcRequest(VerbRequest):
     """The options of `gc`. A snapshot stays if `keep`, `keep_days`, the inventory or a job needs it."""
 
-    # So many of the newest snapshots stay; 0 for no such rule.
     keep: int = 0
     # Snapshots that are less than so many days old stay; 0 for no such rule.
     keep_days: float = 0

@@ -35,7 +35,6 @@ class StatusRequest(VerbRequest):
     log_position: str | None = None
     # For how many seconds to wait for the end of the job, or for lines after the position.
     wait_timeout: float = 0.0
-    # Which lines of the log to choose, see Selection.
     rank: str = ""
     attempt: int = 0
     first_errors: bool = False
