@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run as ``argus VERB``, beside a job as ``argus launch VERB ARCHIVE``, and beside Ray's head as ``argus steward``."""
+"""Starts a verb as ``argus VERB``, a job's launcher as ``argus launch``, or the steward as ``argus steward``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def start() -> None:
-    """Import what the verb needs only: the launcher gets along without packages, and starts in half of the time."""
+    """Import only what is needed: the launcher needs no packages, and so starts in half of the time."""
     if sys.argv[1:2] == ["launch"]:
         from .launcher.commands import main
 

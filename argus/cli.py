@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus VERB [ID] [options] [--json]: jobs, where they run.
+"""argus VERB [ID] [options] [--json]: the command for jobs, nodes and staged items, which runs in a node.
 
 With ``--json`` a verb reads one JSON object with its options from standard input, and writes one:
 ``{"changed": bool, "findings": [{severity, where, what, todo, key}], "result": {…}}``. Without it, a verb prints for
 people. The output of `fetch` and `report` is a file, and their answer is the last line of standard error. Exit codes:
-0, it is done; 1, it is refused or has failed, and findings say why; 2, it was used wrongly or has a defect.
+0, done; 1, refused or failed, and findings say why; 2, wrong usage, or a defect of this program.
 """
 
 from __future__ import annotations
@@ -30,37 +30,23 @@ from .staging.options import StagingError
 from .verbs.request import terminal_width, write_answer
 
 DONE, REFUSED, DEFECT = 0, 1, 2
-# The verbs, and the module below `verbs` that has each.
-VERBS = {
-    "submit": "submit",
-    "status": "status",
-    "logs": "status",
-    "stop": "stop",
-    "resubmit": "submit",
-    "fetch": "fetch",
-    "export": "stage",
-    "evidence": "fetch",
-    "report": "report",
-    "nodes": "nodes",
-    "staged": "staged",
-    "shell": "shell",
-    "gc": "staged",
-    "gc --jobs": "jobs_gc",
-    # Internal ones.
-    "admit": "submit",
-    "pages": "report",
-    "stage": "stage",
-    "drain": "nodes",
-    "removal": "stop",
-    "all_reduce": "nodes",
-    "node": "node",
+# The verbs in the order of the help, those that only the steward and playbooks call at the end.
+VERBS = (
+    *("submit", "status", "logs", "stop", "resubmit", "fetch", "export", "evidence", "report", "nodes", "staged"),
+    *("shell", "gc", "gc --jobs", "admit", "pages", "stage", "drain", "removal", "all_reduce", "node"),
+)
+# The module of `verbs` with the command of a verb, where it has not the verb's name.
+MODULES = {
+    **{"logs": "status", "resubmit": "submit", "export": "stage", "evidence": "fetch"},
+    **{"gc": "staged", "gc --jobs": "jobs_gc"},
+    **{"admit": "submit", "pages": "report", "drain": "nodes", "removal": "stop", "all_reduce": "nodes"},
 }
-# Their standard output is a file: they answer on standard error.
-WRITE_FILES = ("fetch", "report")
+# Verbs whose standard output is a file: their answer goes to standard error.
+FILE_VERBS = ("fetch", "report")
 
 
 class Verbs(click.Group):
-    """Imports a verb when it is used: what others import may take longer than the verb."""
+    """Imports the module of a verb only when the verb is used: to import all would take longer than most verbs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -75,7 +61,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"{__package__}.verbs.{VERBS[cmd_name]}")
+        module = importlib.import_module(f"{__package__}.verbs.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, f"{re.sub('[ -]+', '_', cmd_name)}_command")
         return command
 
@@ -85,8 +71,8 @@ program = Verbs(
 )
 
 
-def refusal(error: Exception) -> list[Finding]:
-    """Why a verb was refused, or has failed; nothing for a defect."""
+def refusal_findings(error: Exception) -> list[Finding]:
+    """The findings for an error that is no defect: why a verb was refused or has failed. Empty for a defect."""
     match error:
         case RefusedError():
             return list(error.findings)
@@ -103,8 +89,8 @@ def refusal(error: Exception) -> list[Finding]:
     return []
 
 
-def defect(error: Exception) -> Finding:
-    """A mistake of this program: its traceback is in a file that the finding names."""
+def defect_finding(error: Exception) -> Finding:
+    """The finding for a mistake of this program; it names a new file with the traceback."""
     with tempfile.NamedTemporaryFile("w", prefix="argus-", suffix=".txt", delete=False) as file:
         file.writelines(traceback.format_exception(error))
     problem = f"argus has a defect: {type(error).__name__}: {error}"
@@ -115,10 +101,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run a verb, and return its exit code."""
     as_json = "--json" in arguments
     try:
-        # A node does not begin with the environment of its predecessor.
+        # The node that `argus node` starts must not inherit the environment of an earlier one.
         if "node" not in arguments[:1]:
             enter_node()
-        # Ray prints what raylets report on standard output, also with log_to_driver=False.
+        # Even with log_to_driver=False, Ray prints messages of raylets on standard output.
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             return program.main(list(arguments), prog_name="argus", standalone_mode=False) or DONE
     except click.UsageError as error:
@@ -129,18 +115,18 @@ def main(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return 130
     except Exception as error:
-        findings = refusal(error)
+        findings = refusal_findings(error)
         code = REFUSED if findings else DEFECT
-        findings = findings or [defect(error)]
+        findings = findings or [defect_finding(error)]
     if as_json:
-        write_answer({}, findings, err=arguments[0] in WRITE_FILES)
+        write_answer({}, findings, err=arguments[0] in FILE_VERBS)
     else:
         click.echo(findings_table(findings, terminal_width()), err=True)
     return code
 
 
 def run() -> NoReturn:
-    """Run the verb of this process, and end with its exit code. Python and Ray would need half a second for the end."""
+    """Run the verb of this process, and end at once with its exit code: Python and Ray would need half a second."""
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from argus.archive.archive import Archive
 from argus.jobs.listing import latest_jobs
-from argus.jobs.stop import close_jobs
+from argus.jobs.removal import close_jobs
 
 
 def write_archive(archive: Archive) -> None:

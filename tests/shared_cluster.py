@@ -11,7 +11,7 @@ import pytest
 import yaml
 from system import REPO, SHARED_ROOT, Job, Submit, playbook
 
-from argus.io.hydra import merge, override_list
+from argus.io.hydra import merge_overrides, override_list
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Submit]:
         spec = yaml.safe_load((REPO / "inventories" / "dev" / "jobspecs" / f"{name}.yaml").read_text())
         overrides = override_list(changes.pop("trainer_overrides", {}))
         if "trainer_overrides" in spec:
-            spec["trainer_overrides"] = merge(override_list(spec["trainer_overrides"]), overrides)
+            spec["trainer_overrides"] = merge_overrides(override_list(spec["trainer_overrides"]), overrides)
         spec.update(changes)
         spec["submission_id"] = f"test-{name}-{time.time_ns()}"
         file = jobspecs / f"{spec['submission_id']}.{form}"

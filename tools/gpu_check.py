@@ -121,7 +121,7 @@ class GpuCluster:
     def matching_pids(self, worker: str, pattern: str) -> list[str]:
         """The processes of a node without a container that match a pattern."""
         # A worker of Ray has its title in place of its environment: it is found below its parents.
-        pids = node_process.processes(self.state / CLUSTER / node_process.NODES / worker)
+        pids = node_process.node_pids(self.state / CLUSTER / node_process.NODES_DIR / worker)
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
         rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
         while children := {int(pid) for pid, parent, _line in rows if int(parent) in pids} - pids:

@@ -110,7 +110,9 @@ def named_files(config: Configuration, shared_root: str) -> dict[str, str]:
         # Interpolations make several settings have one path; the first counts.
         if is_input and isinstance(value, str) and value.startswith("/") and value not in paths.values():
             paths[key] = value
-    return {key: path for key, path in paths.items() if not layout.under_root(path, f"{shared_root}/{layout.JOBS_DIR}")}
+    return {
+        key: path for key, path in paths.items() if not layout.is_under_root(path, f"{shared_root}/{layout.JOBS_DIR}")
+    }
 
 
 def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
@@ -126,7 +128,7 @@ def path_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
             continue
         if not isinstance(path, str) or not path.startswith("/"):
             continue
-        if layout.under_root(path, request.shared_root):
+        if layout.is_under_root(path, request.shared_root):
             is_of_jobspec = path == request.reward_file
             for finding in file_findings(key, Path(path), None, root) if key in files and not is_of_jobspec else []:
                 is_missing = finding.remedy == SAME_FILE_SYSTEM

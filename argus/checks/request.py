@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..common.findings import ERROR, WARNING
-from ..common.shared_root import under_root
+from ..common.shared_root import is_under_root
 from ..common.text import one_line
 from ..io.reading import UnreadableError, read_text
 from .child import ChildProcess
@@ -163,7 +163,7 @@ class CheckRequest:
 
     def is_outside_shared_root(self, path: str) -> bool:
         """Whether a path of the configuration is outside the shared root, which the check of paths reports."""
-        return self.config is not None and not under_root(path, self.shared_root)
+        return self.config is not None and not is_under_root(path, self.shared_root)
 
     def verl_at_least(self, release: tuple[int, int]) -> bool:
         """Whether the snapshot is this release of verl or a later one. An unknown version counts as the latest."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the nodes that the inventory expects with those that Ray reports, and waits until the cluster is ready."""
+"""Compares the nodes that the inventory expects with those that Ray reports, and waits until a cluster is ready."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from ..ray.api import SECOND_ATTEMPT_TIMEOUT_SECONDS, RayApiError, RayHead
 from ..ray.departures import bad_nodes
 from ..ray.records import ALIVE, duplicate_names
 
+# The descriptions of nodes that Ray does not list as alive.
+DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
+# The resources that Ray adds to every node.
+RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
+POLL_INTERVAL_SECONDS = 0.2
+REFUSAL_STATUSES = (401, 403)
+
 
 class NodeState(StrEnum):
-    """ALIVE is alive with the resources that are expected, DIFFERS with others, DRAINING gets no new work."""
-
     ALIVE = "alive"
     DRAINING = "draining"
     DIFFERS = "differs"
@@ -28,19 +33,17 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True)
 class ExpectedNode:
-    """A node of a ready cluster.
-
-    cpus: None where Ray counts them itself.
-    since: seconds since the epoch; a node that started earlier does not count. None accepts any start.
-    absent: why this run cannot start the node, so that it is not waited for.
-    """
+    """A node that a ready cluster has."""
 
     name: str
     head: bool = False
+    # None where Ray counts the CPUs itself.
     cpus: float | None = None
     gpus: float = 0
     resources: Mapping[str, float] = field(default_factory=dict)
+    # In seconds since the epoch: a node that started earlier does not count. None accepts any start.
     since: float | None = None
+    # Why this run cannot start the node, so that it is not waited for; empty if it can.
     absent: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -55,6 +58,7 @@ class ExpectedNode:
 @dataclass(frozen=True)
 class NodeRow:
     name: str
+    # The expected resources, and those of Ray or why Ray does not have the node.
     expected: str
     seen: str
     state: NodeState
@@ -70,11 +74,9 @@ class NodeRow:
 
 @dataclass(frozen=True)
 class Membership:
-    """absent: the names of the nodes that are known not to come."""
-
     rows: tuple[NodeRow, ...]
     absent: frozenset[str] = frozenset()
-    # Whether the head is missing, without which no other node can join.
+    # Whether the head is known not to come, without which no other node can join.
     headless: bool = False
 
     @property
@@ -92,53 +94,52 @@ class Membership:
         return not self.missing
 
 
-# The descriptions of nodes that do not count, unless their machine tells more.
-DEAD, NEVER_JOINED, UNKNOWN = "dead", "never joined", "unknown, the head does not answer"
-
-
 def describe_resources(cpus: float | None, gpus: float, resources: Mapping[str, float]) -> str:
+    """``CPU 8, GPU 2, disk 1``; without CPUs if these are None."""
     parts = [] if cpus is None else [f"CPU {cpus:g}"]
     parts.append(f"GPU {gpus:g}")
     parts += [f"{name} {amount:g}" for name, amount in sorted(resources.items())]
     return ", ".join(parts)
 
 
-def membership(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
-    """Compare the expected nodes with those of `RayHead.nodes()`, or with nothing if the head did not answer.
+def compare_nodes(expected: Sequence[ExpectedNode], answer: Sequence[Mapping[str, Any]] | None) -> Membership:
+    """Compare the expected nodes with those of `RayHead.nodes()`. answer: None if the head did not answer.
 
-    A node that died and came back is listed twice, and Ray reports the dead one as alive for a while: only a
-    node that started after `since` counts. It is not ready before Ray has noticed, because Ray would start processes of
-    jobs on the dead one.
+    Ray lists a node twice that died and came back, and for a while it reports the dead one as alive. So only a node
+    that started after `since` counts, and it is not ready before Ray has noticed the death: until then, Ray would start
+    processes of jobs on the dead one.
     """
-    since, nodes = {want.name: (want.since or 0) * 1000 for want in expected}, answer or ()
+    since, nodes = {node.name: (node.since or 0) * 1000 for node in expected}, answer or ()
     alive = {
         node["node_name"]: node
         for node in sorted(nodes, key=lambda node: node.get("start_time_ms", 0))
         if node["state"] == ALIVE and node.get("start_time_ms", 0) >= since.get(node["node_name"], 0)
     }
-    last = {node["node_name"]: DEAD for node in nodes}
-    other, twice = UNKNOWN if answer is None else NEVER_JOINED, duplicate_names(nodes)
+    descriptions = {node["node_name"]: DEAD for node in nodes}
+    default, listed_twice = UNKNOWN if answer is None else NEVER_JOINED, duplicate_names(nodes)
     return Membership(
         rows=tuple(
-            _row(want, alive.get(want.name), last.get(want.name, other), want.name in twice) for want in expected
+            _row(node, alive.get(node.name), descriptions.get(node.name, default), node.name in listed_twice)
+            for node in expected
         ),
-        absent=frozenset(want.name for want in expected if want.absent),
-        headless=any(want.head and want.absent and want.name not in alive for want in expected),
+        absent=frozenset(node.name for node in expected if node.absent),
+        headless=any(node.head and node.absent and node.name not in alive for node in expected),
     )
 
 
-def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str, twice: bool) -> NodeRow:
+def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, missing_text: str, is_listed_twice: bool) -> NodeRow:
+    """The row of an expected node. node: its entry of RayHead.nodes(); None if Ray has no such node that counts."""
     # A node that could not be planned has no known resources.
     is_planned = not expected.absent or expected.cpus is not None or expected.gpus > 0
     resources = describe_resources(expected.cpus, expected.gpus, expected.resources) if is_planned else ""
     if node is None:
-        return NodeRow(expected.name, resources, expected.absent or otherwise, NodeState.MISSING)
+        return NodeRow(expected.name, resources, expected.absent or missing_text, NodeState.MISSING)
     total = node["resources_total"]
     alive = NodeState.DRAINING if node.get("draining") else NodeState.ALIVE
     if expected.absent:
         # This run could not inspect or restart the node, but Ray has it.
         return NodeRow(expected.name, resources, describe_node(total), alive)
-    if twice:
+    if is_listed_twice:
         return NodeRow(expected.name, resources, "joined, but Ray still lists the one that died", NodeState.DIFFERS)
     cpus = None if expected.cpus is None else total.get("CPU", 0)
     custom = {key: total.get(key, 0) for key in expected.resources}
@@ -147,12 +148,8 @@ def _row(expected: ExpectedNode, node: Mapping[str, Any] | None, otherwise: str,
     return NodeRow(expected.name, resources, seen, alive if fits else NodeState.DIFFERS)
 
 
-# The resources that Ray adds to every node.
-RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")
-
-
 def describe_node(total: Mapping[str, float]) -> str:
-    """The resources of a node that is not in the inventory."""
+    """The CPUs, GPUs and custom resources of a node. total: all resources that Ray counts on it."""
     custom = {key: amount for key, amount in total.items() if key not in RAY_RESOURCES and not key.startswith("node:")}
     return describe_resources(total.get("CPU", 0), total.get("GPU", 0), custom)
 
@@ -171,6 +168,7 @@ class UnlistedNode:
 
 
 def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collection[str]) -> list[UnlistedNode]:
+    """The nodes of RayHead.nodes() that are alive and have none of the names of the inventory."""
     nodes_by_name = {
         node["node_name"]: UnlistedNode(
             node["node_name"], str(node.get("node_ip") or ""), describe_node(node["resources_total"])
@@ -181,25 +179,18 @@ def unlisted_nodes(nodes: Sequence[Mapping[str, Any]], inventory_nodes: Collecti
     return list(nodes_by_name.values())
 
 
-# Readiness: wait until every expected node is alive, except those that are known not to come.
-
-POLL_INTERVAL_SECONDS = 0.2
-# The HTTP statuses for a missing token and for a wrong one.
-REFUSAL_STATUSES = (401, 403)
-
-
 @dataclass(frozen=True)
 class ClusterState:
-    """The report of a head about its cluster; the documentation of the module ray_cluster_info has the fields.
-
-    problem: why the head did not answer the last time, or "".
-    """
+    """The state of a cluster as its head reports it; the module ray_cluster_info returns it."""
 
     membership: Membership
+    # Why the head did not answer the last time, or what is wrong with it; empty if nothing is.
     problem: str = ""
+    # The nodes of RayHead.nodes(), and the jobs that have not ended.
     nodes: Sequence[Mapping[str, Any]] = ()
     jobs: Sequence[Mapping[str, Any]] = ()
     bad_nodes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # The longest wait for an answer of a slow head, in seconds; 0 for a fast one.
     slow: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -219,7 +210,7 @@ class ClusterState:
 
 def unanswered_state(expected: Sequence[ExpectedNode], problem: str) -> ClusterState:
     """The state of a cluster whose head does not answer."""
-    return ClusterState(membership(expected, None), problem)
+    return ClusterState(compare_nodes(expected, None), problem)
 
 
 def wait_until_ready(
@@ -229,12 +220,12 @@ def wait_until_ready(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> ClusterState:
-    """Ask the head until no node is awaited any more, or for `timeout` seconds; at least once."""
+    """Ask the head until no node is awaited any more, for at most `timeout` seconds; return the last state."""
     start = clock()
     while True:
         try:
             nodes = head.nodes()
-            state = ClusterState(membership(expected, nodes), nodes=nodes)
+            state = ClusterState(compare_nodes(expected, nodes), nodes=nodes)
         except RayApiError as error:
             state = unanswered_state(expected, str(error))
         if not state.membership.awaited or clock() - start >= timeout:
@@ -242,9 +233,9 @@ def wait_until_ready(
         sleep(POLL_INTERVAL_SECONDS)
 
 
-def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
-    """The state of a cluster after at most `timeout` seconds, with the jobs that have not ended."""
-    # The caller already waits, so the head gets no second attempt.
+def read_cluster_state(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) -> ClusterState:
+    """The state of a cluster, with the jobs that have not ended, after waiting for at most `timeout` seconds."""
+    # While this call waits, it asks the head again and again: a request needs no second attempt.
     head.patience = 0 if timeout else SECOND_ATTEMPT_TIMEOUT_SECONDS
     state = wait_until_ready(head, expected, timeout)
     # A head whose nodes have just started may need long for its first answer about jobs.
@@ -263,7 +254,7 @@ def state_of(head: RayHead, expected: Sequence[ExpectedNode], timeout: float) ->
 
 
 def exposure_problem(address: str) -> str:
-    """A warning about a head that answers without a token; "" if it refuses or does not answer."""
+    """The problem of a head that answers requests without a token; "" if it refuses them or does not answer."""
     try:
         RayHead(address, patience=SECOND_ATTEMPT_TIMEOUT_SECONDS).get("/api/jobs/")
     except RayApiError as error:

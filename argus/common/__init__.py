@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts, findings and paths of the shared root, for all packages. Standard library only."""
+"""Findings, text for people, paths of the shared root, and what tells a process its node. Standard library only."""

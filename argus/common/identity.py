@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node and the cluster of a process. A host name tells neither: with the host's network it is the machine's, and
-several clusters may have nodes on one machine.
+"""The environment variables that tell a process to which node and cluster it belongs.
+
+A host name tells neither: in a container with the host's network it is that of the machine, and several clusters may
+have nodes on one machine.
 """
 
 from __future__ import annotations
@@ -8,12 +10,11 @@ from __future__ import annotations
 import os
 import socket
 
-# Set in the environment of every process of a node.
+# In the environment of every process of a node: the names of the node and of its cluster.
 NODE = "ARGUS_VERL_NODE"
 CLUSTER = "ARGUS_VERL_CLUSTER"
-# The shared root as the machines see it; it distinguishes clusters with the same node names.
+# The path of the shared root on the machines; it distinguishes clusters with the same node names.
 SHARED_ROOT = "ARGUS_VERL_SHARED_ROOT"
-# The shared root as nodes see it.
 SHARED_ROOT_MOUNT = "ARGUS_VERL_SHARED_ROOT_MOUNT"
 # The address of the Jobs API, on the head alone.
 JOBS_API = "ARGUS_VERL_JOBS_API"
@@ -23,8 +24,8 @@ AGENT_API = "ARGUS_VERL_AGENT_API"
 PROGRAM_DIRECTORY = "ARGUS_VERL_PROGRAM"
 
 
-def identity(node: str, cluster: str, shared_root: str, shared_root_source: str) -> dict[str, str]:
-    """The environment that tells processes where they are."""
+def identity_variables(node: str, cluster: str, shared_root: str, shared_root_source: str) -> dict[str, str]:
+    """The variables for the processes of a node. shared_root_source: the path of the shared root on the machines."""
     return {NODE: node, CLUSTER: cluster, SHARED_ROOT: shared_root_source, SHARED_ROOT_MOUNT: shared_root}
 
 
@@ -37,8 +38,11 @@ def cluster_name() -> str:
     return os.environ.get(CLUSTER, "")
 
 
-def mismatch(shared_root_source: str) -> str:
-    """Why this node is not of the inventory with this shared root; "" if it is, or if that is not known."""
+def cluster_mismatch(shared_root_source: str) -> str:
+    """That this node belongs to another cluster than the caller means; "" if it does not, or if that is unknown.
+
+    shared_root_source: the path of the caller's shared root on the machines.
+    """
     node_root = os.environ.get(SHARED_ROOT, "")
     if not shared_root_source or not node_root or node_root == shared_root_source:
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of the shared root, relative to it, and its wording in findings. See docs/files_on_machines.md."""
+"""The directories of the shared root, and how findings name it. See docs/files_on_machines.md."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import re
 from pathlib import PurePosixPath
 
 DEFAULT_SHARED_ROOT = "/private"
+# The following are relative to the shared root.
 JOBS_DIR = "jobs"
 DATASETS_DIR = "datasets"
 MODELS_DIR = "common/models"
 CODE_DIR = "common/code/verl"
 USER_CODE_DIR = "user/code"
-# Jobs have HF_HOME here; HUB_CACHE is the directory that huggingface_hub calls cache_dir.
+# HF_HOME of jobs, and the directory in it that huggingface_hub calls cache_dir.
 HF_HOME = "hf"
 HUB_CACHE = "hf/hub"
 
 
-def under_root(path: str, shared_root: str) -> bool:
-    """Whether a path lies under the shared root, judged by its text. Links are not followed."""
+def is_under_root(path: str, shared_root: str) -> bool:
+    """Whether a path lies below the shared root and is not the root itself. Links are not followed."""
     pure = PurePosixPath(path)
     return ".." not in pure.parts and PurePosixPath(shared_root) in pure.parents
 
 
-def full_path(value: str, shared_root: str, subdirectory: str) -> str:
-    """The absolute path of a value that is either absolute or the name of something in the subdirectory."""
-    return value if value.startswith("/") else f"{shared_root}/{subdirectory}/{value}"
+def full_path(path_or_name: str, shared_root: str, subdirectory: str) -> str:
+    return path_or_name if path_or_name.startswith("/") else f"{shared_root}/{subdirectory}/{path_or_name}"
 
 
 def archive_path(shared_root: str, submission_id: str) -> str:
@@ -37,17 +37,20 @@ def outside_root_text(path: str, shared_root: str) -> str:
 
 
 def copy_remedy(subdirectory: str) -> str:
-    """The remedy for a path outside. subdirectory: of the shared root, for such files."""
+    """The remedy after outside_root_text. subdirectory: where such files belong in the shared root."""
     return f"copy it to {subdirectory} there, or stage it with stage.yml"
 
 
 def shared_root_text(shared_root: str) -> str:
-    """The shared root in findings, at its path in Ray nodes; `with_host_path` adds its path on their hosts."""
+    """How findings name the shared root: by its path in nodes. `with_host_path` later adds its path on the machines."""
     return f"the shared root {shared_root}"
 
 
 def with_host_path(text: str, shared_root: str, host_path: str) -> str:
-    """A finding's text that also names the shared root's path on the machines (hosts), where people copy files."""
+    """The text of a finding, with the path of the shared root on the machines, where people copy files.
+
+    host_path: that path; empty or the same as in nodes leaves the text unchanged.
+    """
     if not host_path or host_path == shared_root:
         return text
     name = re.escape(shared_root_text(shared_root))

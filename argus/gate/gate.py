@@ -13,7 +13,7 @@ from ..archive.plan import COMMAND, VAL_ONLY
 from ..checks.paths import named_files
 from ..checks.request import Configuration, Facts, as_list, read_verl_version
 from ..common.findings import NOTE, WARNING, Finding, about, errors
-from ..common.shared_root import USER_CODE_DIR, under_root
+from ..common.shared_root import USER_CODE_DIR, is_under_root
 from ..io.hydra import override_key
 from ..jobspec.capacity import Cluster, driver_findings, size_findings, size_of, storage_findings
 from ..jobspec.overrides import DEFAULT_LOGGERS, LOGGER_KEY, TENSORBOARD_LOGGERS, VERL_UNITS
@@ -80,7 +80,7 @@ def examine(
     answers = ask(spec, job, profile.version if profile else "", workers_of(nodes))
     findings += new_findings(answers.findings, findings)
     user_code = f"{spec.shared_root}/{USER_CODE_DIR}"
-    files = {f"command: {path}": path for path in spec.command if under_root(path, user_code)}
+    files = {f"command: {path}": path for path in spec.command if is_under_root(path, user_code)}
     if answers.composition.config is not None:
         config = Configuration(answers.composition.config)
         if profile and (dropped := refused_defaults(spec, answers.composition, profile.version)):

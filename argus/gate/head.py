@@ -11,7 +11,7 @@ from ..archive.checkpoints import Checkpoint
 from ..checks.request import read_verl_version
 from ..common.findings import WARNING, Finding, about
 from ..common.shared_root import JOBS_DIR, archive_path, shared_root_text
-from ..common.text import nearest
+from ..common.text import spelling_hint
 from ..io import reading
 from ..io.reading import UnreadableError
 from ..jobspec.spec import JobSpec
@@ -73,7 +73,7 @@ def input_findings(key: str, path: Path, file: Path, root: Path) -> list[Finding
     remedy = f"stage it with stage.yml, copy it into {shared_root_text(str(root))}, or correct {key}"
     if not path.exists():
         siblings = (other.name for other in path.parent.glob("*") if other.name[0] != ".")
-        remedy = nearest(path.name, siblings) or remedy
+        remedy = spelling_hint(path.name, siblings) or remedy
     return [about(key, f"{file} does not exist", remedy)]
 
 
@@ -95,7 +95,7 @@ def resume_findings(spec: JobSpec, world_size: int) -> tuple[list[Finding], Chec
         return [about("resume_from", f"the archive of {origin} is unreadable: {error}", "choose another job")], None
     if plan is None or not plan.workload:
         job_ids = sorted(path.parent.name for path in archive.path.parent.glob("*/checkpoints"))
-        remedy = nearest(origin, job_ids) or "status.yml lists the jobs"
+        remedy = spelling_hint(origin, job_ids) or "status.yml lists the jobs"
         return [about("resume_from", f"there is no job {origin}", remedy)], None
     fitting = (GRPO, PPO) if spec.workload == EVAL else (spec.workload,)
     if plan.workload not in fitting:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that jobs can write, read and written within limits; JSON, Hydra overrides, and output of processes."""
+"""Reads and writes files that jobs can change, within limits; parses JSON, Hydra overrides and output of processes."""

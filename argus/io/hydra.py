@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hydra overrides: parse and write their keys, values and lists. No other module knows their grammar."""
+"""Parses and writes Hydra overrides, such as ``+trainer.n=3``. No other module knows their grammar."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hydra_value(value: Any) -> str:
 
 
 def override_key(override: str) -> str:
-    """The key of an override, without its prefix (+, ++, ~) and a config group's package (``@package``)."""
+    """The key of an override, without a prefix (+, ++, ~) and the package of a config group (``@package``)."""
     return override.partition("=")[0].strip().lstrip("+~").partition("@")[0].strip()
 
 
@@ -58,13 +58,13 @@ def override_list(overrides: Any) -> list[str]:
         flat: list[str] = []
         for key, value in overrides.items():
             if isinstance(value, Mapping) and value:
-                flat += [_under(str(key), override) for override in override_list(value)]
+                flat += [_with_parent(str(key), override) for override in override_list(value)]
             elif str(key).startswith("~") and value is None:
                 # With "=null", Hydra would delete the key only if its value is null.
                 flat.append(str(key))
             else:
-                number = isinstance(value, str) and EXPONENT.fullmatch(value)
-                flat.append(f"{key}={value if number else hydra_value(value)}")
+                is_number = isinstance(value, str) and EXPONENT.fullmatch(value)
+                flat.append(f"{key}={value if is_number else hydra_value(value)}")
         return override_list(flat)
     if not isinstance(overrides, (list, tuple)):
         raise ValueError(f"is a {type(overrides).__name__}, {overrides!r}")
@@ -74,14 +74,14 @@ def override_list(overrides: Any) -> list[str]:
     return list(overrides)
 
 
-def _under(key: str, override: str) -> str:
-    """An override moved below `key`. Its own prefix (+, ++, ~), or else that of `key`, moves to the front."""
+def _with_parent(key: str, override: str) -> str:
+    """The override with `key` before its key. The prefix (+, ++, ~) of the override, or else of `key`, comes first."""
     bare, bare_key = override.lstrip("+~"), key.lstrip("+~")
     prefix = override[: len(override) - len(bare)] or key[: len(key) - len(bare_key)]
     return f"{prefix}{bare_key}.{bare}"
 
 
-def merge(defaults: Sequence[str], overrides: Sequence[str]) -> list[str]:
+def merge_overrides(defaults: Sequence[str], overrides: Sequence[str]) -> list[str]:
     """The defaults followed by the user's overrides, which replace defaults with the same key."""
     keys = {override_key(override) for override in overrides}
     return [override for override in defaults if override_key(override) not in keys] + list(overrides)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Separates the output of a job's processes, which the driver's log interleaves, and finds its exceptions."""
+"""Separates the output of a job's processes, which the driver's log interleaves, and finds exceptions in it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 
 MAX_EXCERPT_LINES = 8
 MAX_REASON_CHARS = 400
-# Longer lines lose their middle before they are read.
+# Longer lines lose their middle before they are parsed.
 MAX_LINE_CHARS = 4096
-# The maximum number of lines; a MiB of a real log has fewer.
+# The number of last lines that are read; a MiB of a real log has fewer.
 MAX_LOG_LINES = 50_000
-# More processes than any job has on the nodes whose output its driver shows.
+# The number of processes whose output is kept apart; no job has more.
 MAX_PROCESSES = 2000
 
 ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# A progress bar of the driver, and on the same line what Ray prints of another process.
+# A progress bar of the driver, after which Ray has printed a line of another process.
 PROGRESS_BAR = re.compile(r"^[^|\x1b]*%\|[^\x1b]*\](?=\x1b\[\d+m\()")
-# The process that wrote a line, in the prefixes of Ray, torch, vLLM and SGLang, which may follow one another.
+# A prefix of Ray, torch, vLLM or SGLang that names the process of a line; a line may have several.
 ORIGIN = re.compile(
     r"\((?=[^()]{,200}\) )(?P<process>(?:(?:[^()]* )?pid=\d|raylet|autoscaler|EngineCore|Worker)[^()]*)\) "
     r"|\[rank\d+\]: ?|(?:ERROR|WARNING|INFO) (?:\d\d-\d\d \d\d:\d\d:\d\d )?\[?[\w./]{1,99}:\d+\] ?"
@@ -28,21 +28,22 @@ ORIGIN = re.compile(
 DRIVER = ""
 USER_CODE = "/user/code/"
 FRAME = re.compile(r'^ *File "(.+)", line (\d+)')
-# The words of a process that crashes without a traceback, and exceptions of which only the last line was printed.
+# The beginning of an error without a traceback: of a crash, or an exception of which only the last line was printed.
 CRASH_LINE = re.compile(
     r"terminate called|thread '[^']{,99}' panicked|.{,200}?\b(?:Unhandled exception|what\(\)): |Fatal |libgomp: "
     r"|OpenBLAS |Job supervisor actor died|[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b|\S{1,99}: ERROR "
 )
-# Python writes these lines after the reason, for a process that called abort().
+# Lines that Python writes for a process that called abort(), after the lines with the reason.
 DUMP = re.compile(r"Fatal Python error: Aborted|Extension modules: ")
 # The exception of a task or actor of Ray, with the process that raised it. Its own traceback follows.
 REMOTE_ERROR = re.compile(r"\bray::.{1,300}?\((?P<process>pid=\d+(?:, ip=[^,)\s]{1,64})?)")
-# Lines that end an exception's message. The last ones are frames of native code.
+# A line that is no longer part of an exception's message; the last alternative is a frame of native code.
 MESSAGE_END = re.compile(
     r"Traceback |The above exception|During handling|Set the environment variable HYDRA|step:\d"
     r"|\S+\([^()]*\+0x[0-9a-f]+\) \[0x"
 )
 MAX_MESSAGE_LINES = 16
+# Of more exceptions, only the first and the last are kept.
 MAX_ERRORS = 1000
 # The characters with which Python underlines the part of a line that raised an exception.
 UNDERLINE = re.compile(r"[\s~^]*$")
@@ -50,12 +51,8 @@ UNDERLINE = re.compile(r"[\s~^]*$")
 
 @dataclass(frozen=True)
 class PrintedError:
-    """An exception as a process printed it: its traceback from the first frame on, and its message.
-
-    process: whose output has it. origin: where it was raised, as far as the log tells; the same unless Ray copied it.
-    """
-
     process: str
+    # The process that raised it, if the log tells; another one than `process` if Ray has copied the exception.
     origin: str
     stack: tuple[str, ...]
     text: str
@@ -65,18 +62,20 @@ class PrintedError:
         return self.text.partition("\n")[0]
 
     def line_at(self, position: int) -> str:
-        """The line of the message at this position, behind the exception's name."""
-        before = self.text[:position].count("\n")
-        name = self.first_line.partition(":")[0] + ": " if before else ""
-        return name + self.text.split("\n")[before].strip()
+        """The line of the message that has this position in `text`, after the name of the exception."""
+        index = self.text[:position].count("\n")
+        name = self.first_line.partition(":")[0] + ": " if index else ""
+        return name + self.text.split("\n")[index].strip()
 
 
 def printed_errors(log: str) -> list[PrintedError]:
-    """The exceptions in a log, in the order in which their messages were printed; of very many the first and last."""
+    """The exceptions in a log, in the order in which their messages were printed, at most MAX_ERRORS."""
     errors: list[PrintedError] = []
+    # By process: the lines of a traceback whose exception has not come yet.
     stacks: dict[str, list[str]] = {}
-    # The number of the exception whose message a process prints.
+    # By process: the index in `errors` of the exception whose message may go on.
     current: dict[str, int] = {}
+    # By process: the process from which Ray has copied the exceptions that follow.
     origins: dict[str, str] = {}
     ignored: set[str] = set()
     for line in log.split("\n")[-MAX_LOG_LINES:]:
@@ -97,7 +96,7 @@ def printed_errors(log: str) -> list[PrintedError]:
             if remote := REMOTE_ERROR.search(text):
                 origins[process] = remote["process"]
         elif text.startswith("Exception ignored"):
-            # Python prints these errors when it cannot free an object at its end.
+            # Python prints this before errors of destructors, which it ignores.
             ignored.add(process)
         elif process in current:
             error = errors[current[process]]
@@ -109,7 +108,7 @@ def printed_errors(log: str) -> list[PrintedError]:
 
 
 def output_by_process(log: str) -> dict[str, str]:
-    """The output of each process, in its own order: a driver's log interleaves the lines of many."""
+    """The output of each process in a driver's log, which interleaves the lines of all."""
     outputs: dict[str, list[str]] = {DRIVER: []}
     for line in log.split("\n")[-MAX_LOG_LINES:]:
         process, text = process_and_text(line)
@@ -120,6 +119,7 @@ def output_by_process(log: str) -> dict[str, str]:
 
 
 def process_and_text(line: str) -> tuple[str, str]:
+    """The processes that the prefixes of a line name, or DRIVER; and the line without prefixes and colours."""
     # A progress bar overwrites its line after a carriage return.
     text = ANSI.sub("", PROGRESS_BAR.sub("", cap_line(line.rstrip().rpartition("\r")[2])))
     processes: list[str] = []
@@ -147,6 +147,7 @@ def tracebacks(text: str) -> Iterator[tuple[list[str], str]]:
 
 
 def last_lines(log: str) -> tuple[str, ...]:
+    """The last lines of a log as an excerpt, without empty lines and those with which Python underlines code."""
     lines = (line.rstrip().rpartition("\r")[2] for line in ANSI.sub("", log[-64 * 1024 :]).split("\n"))
     return shorten([line for line in lines if not UNDERLINE.match(line)])
 
@@ -156,7 +157,7 @@ def shorten(lines: list[str]) -> tuple[str, ...]:
 
 
 def one_line(text: str) -> str:
-    """A reason as it is stored, and shown in a cell of a table; one that is too long ends after a word."""
+    """A reason in one line, as a status stores it and a table shows it. A reason that is too long ends after a word."""
     text = " ".join(text.split())
     if len(text) <= MAX_REASON_CHARS:
         return text

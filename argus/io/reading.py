@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read files that jobs can write: regular files only, without waiting, never more than a limit.
+"""Reads files that jobs can write: regular files only, without blocking, and never more than a limit.
 
-Links are followed: what reads such files runs as the nodes' user, as jobs do.
+Links are followed: the reading processes run as the same user as jobs, and so can read no more than a job.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeGuard
 
 MIB = 1 << 20
-# The largest of our own files: a status with many attempts, a composed configuration, a manifest of 100,000 files.
+# More than our largest files have: a status with many attempts, a composed configuration, a manifest of 100,000 files.
 MAX_JSON_BYTES = 32 * MIB
-# Recursive functions over a value must stay within Python's limit.
+# Recursive functions over a JSON value must stay within Python's recursion limit.
 MAX_JSON_DEPTH = 64
-# Shards of a checkpoint of thousands of GPUs are in one directory.
+# More than the shards of a checkpoint of thousands of GPUs, which are in one directory.
 MAX_DIRECTORY_ENTRIES = 100_000
-# The number of directories above a file of an archive: that of all archives, the archive, and one below it.
+# The directories above a file that another machine may have replaced: that of all archives, an archive, one below it.
 DIRECTORY_LEVELS = 3
-# The errors of a network file system that hangs, or for a file that was just replaced.
+# The errors of a network file system that hangs, or of a file on it that was just replaced.
 TRANSIENT_ERRORS = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
 MAX_READ_ATTEMPTS, READ_RETRY_INTERVAL_SECONDS = 5, 0.2
 SNAPSHOT_MARKER = re.compile(r"""^MARKER[ \t]*=[ \t]*(["'])([^"'\\\n]*)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
@@ -53,9 +53,9 @@ def reason(error: OSError | ValueError) -> str:
 
 
 def refresh_nfs_cache(path: Path) -> None:
-    """Make NFS ask its server for a path in an archive, which another machine may have changed.
+    """Make an NFS client look up a path in an archive anew, as another machine may have changed it.
 
-    NFS clients cache lookups for up to a minute; opening each parent directory revalidates them.
+    NFS clients cache lookups for up to a minute. Opening each parent directory makes them ask the server.
     """
     for directory in reversed(path.parents[:DIRECTORY_LEVELS]):
         with contextlib.suppress(OSError, ValueError):
@@ -90,7 +90,7 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def list_directory(path: Path, kind: Callable[[os.DirEntry[str]], bool] | None = None) -> list[str]:
-    """The names in a directory, unsorted; empty if it does not exist. kind: an optional filter.
+    """The names in a directory, unsorted; empty if it does not exist. kind: keeps only some entries.
 
     Raises UnreadableError, also for too many names.
     """
@@ -138,7 +138,7 @@ def read_text(path: Path, limit: int = MAX_JSON_BYTES) -> str:
 
 
 def read_marker(file: Path) -> str | None:
-    """The id in a snapshot's marker module, or None. Parsed, not imported: jobs can write there."""
+    """The id in a snapshot's marker module, or None. It is not imported, because jobs can write the file."""
     with contextlib.suppress(OSError, UnreadableError):
         match = SNAPSHOT_MARKER.search(read_text(file, MAX_MARKER_BYTES))
         return match[2] if match else None
@@ -154,7 +154,7 @@ def finite_float(text: str) -> float:
     return value if math.isfinite(value) else reject_constant(text)
 
 
-# One decoder for all texts; json.loads would make one for each.
+# One decoder for all texts: json.loads with these arguments would create one for each text.
 DECODER = json.JSONDecoder(parse_constant=reject_constant, parse_float=finite_float)
 
 
@@ -174,6 +174,7 @@ def parse_json(text: str, path: Path | str) -> Any:
 
 
 def is_deep(value: object, depth: int = MAX_JSON_DEPTH) -> bool:
+    """Whether lists and mappings are nested in more than `depth` levels."""
     if not isinstance(value, (dict, list)):
         return False
     entries = value.values() if isinstance(value, dict) else value
@@ -181,7 +182,7 @@ def is_deep(value: object, depth: int = MAX_JSON_DEPTH) -> bool:
 
 
 def is_encodable(value: str) -> bool:
-    """Whether text can be written to a file, and can be part of a path: no null byte, no half of a surrogate pair."""
+    """Whether text can be written to a file and be part of a path: it has no null byte and no lone surrogate."""
     try:
         return b"\0" not in value.encode()
     except UnicodeEncodeError:
@@ -193,7 +194,7 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a JSON value is an integer; bool is a subclass of int."""
+    """Whether a JSON value is an integer, and not a bool, which is a subclass of int."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts dataclasses to JSON, and back from JSON that a job can write: values of wrong types are errors.
+"""Converts dataclasses to JSON, and JSON back to dataclasses, with checks of all types: jobs can write the JSON.
 
-The launcher and the controller have the standard library only, and so no pydantic.
+Not with pydantic: the launcher and the controller have nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-# Beyond this, JSON readers in other languages lose digits, and Python cannot make every number a float.
+# JSON readers in other languages lose digits of larger integers, and Python cannot convert each of them to a float.
 MAX_INTEGER = 1 << 53
 TYPE_NAMES: dict[Any, str] = {
     **{str: "text", int: "a whole number", float: "a number", bool: "true or false"},
     **{list: "a list", dict: "a mapping"},
 }
 Kind = TypeVar("Kind")
-types_of = functools.cache(typing.get_type_hints)
+field_types = functools.cache(typing.get_type_hints)
 
 
 def json_text(value: object, indent: int | None = None) -> str:
@@ -31,20 +31,20 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 class MalformedError(ValueError):
-    """A stored value is not what its field holds. The message begins with the name of the field."""
+    """A stored value has not the type of its field. The message begins with the name of the field."""
 
 
 def parse(kind: type[Kind], stored: object) -> Kind:
-    """An instance of a dataclass from a JSON value. Unknown keys are ignored; null counts as missing.
+    """Create an instance of a dataclass from a JSON value. Raises MalformedError.
 
-    Another version of this collection may have stored the value. Raises MalformedError.
+    Unknown keys are ignored, as another version of this collection may have written them. A null counts as missing.
     """
     if not isinstance(stored, Mapping):
         raise MalformedError("it is not a mapping")
     values = {}
-    for name, annotation in types_of(typing.cast(typing.Hashable, kind)).items():
+    for name, annotation in field_types(typing.cast(typing.Hashable, kind)).items():
         try:
-            value = None if stored.get(name) is None else field_value(annotation, stored[name])
+            value = None if stored.get(name) is None else convert(annotation, stored[name])
         except MalformedError as error:
             raise MalformedError(f"{name}: {error}") from None
         if value is not None:
@@ -55,16 +55,16 @@ def parse(kind: type[Kind], stored: object) -> Kind:
         raise MalformedError(f"a key is missing: {error}") from None
 
 
-def field_value(annotation: Any, value: object) -> Any:
+def convert(annotation: Any, value: object) -> Any:
     """The value as the type of a field; None for a member of an enumeration that only another version has."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is types.UnionType:
         (annotation,) = (argument for argument in arguments if argument is not types.NoneType)
-        return field_value(annotation, value)
+        return convert(annotation, value)
     if origin is tuple:
-        return tuple(field_value(arguments[0], entry) for entry in exact_value(list, value))
+        return tuple(convert(arguments[0], entry) for entry in exact_value(list, value))
     if origin is Mapping:
-        return {key: field_value(arguments[1], entry) for key, entry in exact_value(dict, value).items()}
+        return {key: convert(arguments[1], entry) for key, entry in exact_value(dict, value).items()}
     if annotation is Any:
         return value
     if dataclasses.is_dataclass(annotation):
@@ -77,7 +77,7 @@ def field_value(annotation: Any, value: object) -> Any:
 
 
 def exact_value(kind: type[Kind], value: object) -> Kind:
-    """A value of exactly this type: for Python, truth values are numbers."""
+    """The value, if it has exactly this type; for Python, bools would be integers. Raises MalformedError."""
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         raise MalformedError(f"is not {TYPE_NAMES[kind]}")
     if isinstance(value, int) and abs(value) > MAX_INTEGER:

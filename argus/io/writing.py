@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write files that others read at the same time, and where a job may have put something else."""
+"""Writes files that others read at the same time, in directories where a job may have put something in the way."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def make_directory(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """Write a file, completely or not at all. durable: wait until it is on the disk. Raises OSError."""
+    """Replace a file, completely or not at all. durable: wait until it is on the disk. Raises OSError."""
     make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            # Whatever the umask is.
+            # The umask may have removed permissions.
             os.fchmod(file.fileno(), FILE_MODE)
             file.write(text)
             file.flush()
@@ -40,7 +40,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
-        # The first error is reported, even if the file cannot be removed any more.
+        # Even if the temporary file cannot be removed, the first error is raised.
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
@@ -61,7 +61,7 @@ def open_for_append(path: Path) -> Iterator[int]:
 
 
 def lock_briefly(descriptor: int) -> None:
-    """Lock a file until it is closed, but wait for it no longer than a second: a job can hold the lock as well."""
+    """Lock a file until it is closed. Without the lock after a second, go on: a job may hold it for ever."""
     for _attempt in range(MAX_LOCK_ATTEMPTS):
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,11 +75,11 @@ def lock_briefly(descriptor: int) -> None:
 def append(path: Path, text: str) -> None:
     """Append to a file in one write, so that lines of two writers do not mix. Raises OSError."""
     with open_for_append(path) as descriptor:
-        # NFS would write at the end that this machine remembers.
+        # Without a lock, NFS would append at the end that this machine remembers, over lines of other machines.
         lock_briefly(descriptor)
         size = os.fstat(descriptor).st_size
         data = text.encode()
-        # An earlier writer found too little space for its whole line.
+        # An earlier writer had no space for the end of its line.
         if data and size and os.pread(descriptor, 1, size - 1) != b"\n":
             data = b"\n" + data
         while data:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on a job, from the head: submit it, stop it, collect its evidence. The uppermost package.
+"""Operations on jobs: submit, stop, describe, list and report them, and take their nodes out of Ray.
 
-Only modules call it. Operations reach the head through `services.Services`, which tests replace.
+Verbs call them in a node, and the controller prints reports with them. Operations that change something reach the head
+through `services.Services`, which tests replace.
 """

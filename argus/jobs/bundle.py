@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs an archive into a bundle, a compressed tar, in a node, and unpacks it on the controller.
+"""Packs and unpacks bundles, the compressed tars with which `fetch` copies archives from a node to the controller.
 
-Jobs can write to archives, also while one is packed: a bundle has regular files and nothing else. And the controller
-trusts what comes out of a node less than itself: it checks everything again.
+Jobs can write to archives, also while one is packed: so a bundle has regular files and nothing else, with limits on
+their number, sizes and names. Both sides apply these rules: jobs run in the node that packs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ..common.text import size_text
 from ..io.reading import MIB, UnreadableError, open_file, reason
 
 CHECKPOINTS = "checkpoints"
-# The page of a job, which the controller makes again, because a job may have changed the one in the archive.
-PAGE, INDEX = "report.html", "index.html"
-# The parts of an archive that are fetched. Other files, such as an ansible.cfg, could affect people who work there.
+# The page of a job. It is not in a bundle: a job may have changed it, so the controller makes it anew.
+PAGE = "report.html"
+INDEX = "index.html"
+# The entries of an archive that are fetched. Others, such as an ansible.cfg, could affect people on the controller.
 ROOT_ENTRIES = frozenset((*DIRECTORIES, SAMPLES, STEWARD_HEARTBEAT, "heartbeat.json", "status.json", "events.jsonl"))
-# The maximum sizes of one file and of all files: without checkpoints, and with them.
+# The maximum sizes of one file and of all files together, without checkpoints and with them.
 MAX_FILE_MIB, MAX_TOTAL_MIB = 2 << 10, 8 << 10
 MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB = 64 << 10, 4 << 20
 MAX_FILES = 200_000
@@ -35,14 +36,13 @@ MAX_LEVELS = 32
 MAX_PATH_BYTES = 1024
 # The overhead of a file in a bundle: two headers, its path and the rest of a block.
 HEADER_BYTES = 4096
-# The maximum number of skipped files that are named, and the maximum length of a name, which a job may choose.
-MAX_SKIPPED_NAMES = 100
 MAX_NAME_CHARS = 300
-# The maximum size of one read; tarfile reads a header in one piece.
-MAX_READ_BYTES = 1 << 20
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640
 # The latest modification time that a tar header can hold.
 MAX_MTIME = (1 << 33) - 1
+MAX_SKIPPED_NAMES = 100
+# The maximum size of one read; tarfile reads a header in one piece.
+MAX_READ_BYTES = 1 << 20
 
 
 class BundleError(Exception):
@@ -51,18 +51,17 @@ class BundleError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The sizes in bytes that one file and all files have at most."""
-
+    # Of one file, and of all files together.
     file: int
     total: int
 
     @property
     def bundle(self) -> int:
-        """The size in bytes that a bundle has at most: with its headers, and with files that cannot be compressed."""
+        """The maximum size of the bundle itself: with headers, and with files that cannot be compressed."""
         return self.total + self.total // 1000 + MAX_FILES * HEADER_BYTES
 
 
-def limits(checkpoints: bool) -> Limits:
+def bundle_limits(checkpoints: bool) -> Limits:
     file, total = (MAX_CHECKPOINT_FILE_MIB, MAX_CHECKPOINT_TOTAL_MIB) if checkpoints else (MAX_FILE_MIB, MAX_TOTAL_MIB)
     return Limits(file * MIB, total * MIB)
 
@@ -75,7 +74,7 @@ class Contents:
         self.size = self.files = 0
 
     def add(self, size: int) -> str:
-        """Why a file cannot be in the bundle; empty if it is in it now."""
+        """Count a file of this size. Returns why it cannot be in the bundle; empty if it can."""
         if size > self.limits.file:
             return f"it has {size_text(size)}, more than {size_text(self.limits.file)}"
         if self.size + size > self.limits.total:
@@ -88,7 +87,7 @@ class Contents:
 
 
 def name_problem(name: str) -> str:
-    """Why a path cannot be that of a file on the controller, or an empty string."""
+    """Why the name of a file in a bundle, its relative path, is refused; empty if it is allowed."""
     parts = name.split("/")
     if not name or name.startswith("/") or {"", ".", ".."} & set(parts):
         return "its name leads elsewhere"
@@ -107,16 +106,16 @@ def name_problem(name: str) -> str:
 
 
 def printable_name(name: str) -> str:
-    """The name of a file for people; a job may have put control characters into it."""
+    """The name of a file as a message shows it: a job may have put control characters into it."""
     beginning = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}..."
     return beginning if beginning.isprintable() else ascii(beginning)
 
 
-# --- Packing ---------------------------------------------------------------------------------------------------------
+# Packing, in a node.
 
 
 class FixedSizeReader:
-    """Reads exactly the initial size of a file that may grow or shrink meanwhile."""
+    """A file for tarfile, which may grow or shrink meanwhile: a read returns exactly `size` bytes, if need be zeros."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -131,26 +130,29 @@ class FixedSizeReader:
         return data.ljust(size, b"\0")
 
 
-def pack(archive: Path, checkpoints: bool, size: Limits, file: BinaryIO) -> list[str]:
-    """Write a compressed tar of an archive, in one pass; returns what was skipped, as ``<name>: <reason>``.
+def pack(archive: Path, checkpoints: bool, limits: Limits, file: BinaryIO) -> list[str]:
+    """Write a bundle of an archive in one pass; return what was skipped, as ``<name>: <reason>``.
 
-    While the job runs, files may grow or disappear meanwhile. Raises OSError if the bundle cannot be written.
+    While the job runs, files may grow or disappear. Raises OSError if the bundle cannot be written.
     """
-    contents, more = Contents(size), 0
+    contents, unnamed_count = Contents(limits), 0
     skipped: list[str] = []
     # Level 1 shrinks logs tenfold; higher levels are usually slower than the network.
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=1) as tar:
         for name, path in files_below(archive, "", checkpoints):
-            problem = path if isinstance(path, str) else add(tar, name, path, contents)
+            problem = path if isinstance(path, str) else add_file(tar, name, path, contents)
             if problem and len(skipped) < MAX_SKIPPED_NAMES:
                 skipped.append(f"{printable_name(name)}: {problem}")
             elif problem:
-                more += 1
-    return [*skipped, f"{more} more"] if more else skipped
+                unnamed_count += 1
+    return [*skipped, f"{unnamed_count} more"] if unnamed_count else skipped
 
 
 def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tuple[str, Path | str]]:
-    """The names and paths of the files in a directory, in order, or why one is skipped. Hidden ones are left out."""
+    """The name of each file below a directory, with its path or why it is skipped, in order; hidden files are left out.
+
+    prefix: the name of the directory itself with a slash, or empty for the archive.
+    """
     try:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
@@ -174,8 +176,8 @@ def files_below(directory: Path, prefix: str, checkpoints: bool) -> Iterator[tup
             yield name, Path(entry)
 
 
-def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
-    """Add a file, also if it has several names, with its present size; returns the reason if it is skipped."""
+def add_file(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
+    """Add a file with its present size; return why it was skipped or is incomplete, or "". Hard links are files."""
     try:
         content = open_file(path)
     except FileNotFoundError:
@@ -186,20 +188,20 @@ def add(tar: tarfile.TarFile, name: str, path: Path, contents: Contents) -> str:
         status = os.fstat(content.fileno())
         if problem := contents.add(status.st_size):
             return problem
-        # Its user, group and mode are of no use elsewhere.
+        # The user, group and mode of the file mean nothing on the controller.
         member = tarfile.TarInfo(name)
         member.size, member.mode = status.st_size, FILE_MODE
         member.mtime = int(min(max(0, status.st_mtime), MAX_MTIME))
-        exactly = FixedSizeReader(content)
-        tar.addfile(member, exactly)  # type: ignore[arg-type]  # it only reads
-    return f"it shrank while it was packed; its last {exactly.missing} bytes are zeros" if exactly.missing else ""
+        reader = FixedSizeReader(content)
+        tar.addfile(member, reader)  # type: ignore[arg-type]  # it only reads
+    return f"it shrank while it was packed; its last {reader.missing} bytes are zeros" if reader.missing else ""
 
 
-# --- Unpacking -------------------------------------------------------------------------------------------------------
+# Unpacking, on the controller.
 
 
 class ChunkedReader:
-    """Reads a compressed stream in pieces, so that a name of gigabytes in a tar cannot fill the memory."""
+    """A compressed stream for tarfile, which refuses large reads: a header of gigabytes must not fill the memory."""
 
     def __init__(self, file: gzip.GzipFile) -> None:
         self.file = file
@@ -212,16 +214,16 @@ class ChunkedReader:
         return self.file.read(size)
 
 
-def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
-    """Extract new and changed files to a directory, each completely or not at all; returns their number.
+def unpack(bundle: str, target: Path, limits: Limits, change: bool = True) -> int:
+    """Extract the new and the changed files to a directory, each completely or not at all; return their number.
 
-    Raises BundleError before anything is extracted if the bundle has anything but regular files with plain names, or
-    more than the limits.
+    change: False only counts. Raises BundleError before anything is extracted, if the bundle is damaged or has a file
+    that the rules refuse.
     """
     try:
         with gzip.open(bundle) as file, tarfile.open(fileobj=ChunkedReader(file), mode="r:") as tar:  # type: ignore[call-overload]
-            changed = [member for member in checked_members(tar, size) if differs(target / member.name, member)]
-            # Before Python 3.11.4, tarfile has no filters. The members were checked for all that they refuse.
+            changed = [member for member in checked_members(tar, limits) if differs(target / member.name, member)]
+            # Before Python 3.11.4, tarfile has no filters. What they refuse, checked_members has refused.
             tar.extraction_filter = getattr(tarfile, "data_filter", None)
             if change and changed:
                 target.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -237,9 +239,9 @@ def unpack(bundle: str, target: Path, size: Limits, change: bool = True) -> int:
     return len(changed)
 
 
-def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]:
-    """The members of a bundle that belong to an archive; raises BundleError for other kinds of members."""
-    members, contents = [], Contents(size)
+def checked_members(tar: tarfile.TarFile, limits: Limits) -> list[tarfile.TarInfo]:
+    """The members of a bundle that are entries of an archive. Raises BundleError for one that is refused."""
+    members, contents = [], Contents(limits)
     for member in tar:
         problem = "" if member.isreg() and not member.issparse() else "it is not a regular file"
         problem = problem or name_problem(member.name) or ("" if member.size >= 0 else "it has a negative size")
@@ -253,6 +255,7 @@ def checked_members(tar: tarfile.TarFile, size: Limits) -> list[tarfile.TarInfo]
 
 
 def differs(path: Path, member: tarfile.TarInfo) -> bool:
+    """Whether a file is missing, or has another size or modification time than a member."""
     try:
         present = path.stat()
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types in which the status of jobs travels: from archive and head into ray_job_info, and from there to reports."""
+"""The types that describe jobs. Nodes send them as JSON to the controller, which returns and prints them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNREADABLE = "UNREADABLE"
 
 class JsonRecord:
     def to_json(self: Any) -> dict[str, Any]:
-        """The values as lists and plain text only, for a result of Ansible."""
+        """The fields as mappings, lists and plain values only, as a result of Ansible needs them."""
         return dict(json.loads(json.dumps(dataclasses.asdict(self))))
 
     @classmethod
@@ -33,38 +33,36 @@ class JsonRecord:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job is, the first and the last value of its key metric, and its throughput.
-
-    trend: values of the metric up to the last one, evenly distributed. tokens_per_second: of all GPUs together.
-    tokens_per_second_per_gpu: as verl measures it. seconds: of the parts of the last step, by verl's names.
-    validation: what a job that trains nothing has measured, by verl's names.
-    """
+    """How far a job is, its key metric, and its throughput. None: not known, or not yet."""
 
     step: int = 0
     total_steps: int | None = None
     metric: str = ""
     first: float | None = None
     last: float | None = None
+    # Values of the key metric up to the last one, evenly distributed over the last steps.
     trend: tuple[float, ...] = ()
+    # Of all GPUs together, for SFT.
     tokens_per_second: float | None = None
+    # As verl measures it, for PPO and GRPO.
     tokens_per_second_per_gpu: float | None = None
+    # The seconds of each part of the last step, by verl's names.
     seconds: Mapping[str, float] = field(default_factory=dict)
+    # The metrics of an eval job, which trains nothing, by verl's names.
     validation: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class JobInfo(JsonRecord):
-    """The result of ray_job_info for one job. plugins/modules/ray_job_info.py documents each field.
+    """The result of ray_job_info for one job; plugins/modules/ray_job_info.py documents each field.
 
-    state: a JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
-    unreadable: the parts of the archive that could not be read, with the reasons.
-    notice: what the job waits for, according to its steward, or that it has none.
-    head_away_for: for how many seconds the head has been away; None if it answers, or never looked after the job.
-    unattended: whether neither a steward nor a launcher looks after the job.
+    Times are in seconds since the epoch. Empty, or None where None is allowed: unknown, or not the case.
     """
 
     submission_id: str
+    # A JobState, Ray's PENDING, UNKNOWN or UNREADABLE.
     state: str
+    # Whether the job has ended and its archive is complete.
     ended: bool = False
     reason: str = ""
     failure: Failure | None = None
@@ -75,36 +73,43 @@ class JobInfo(JsonRecord):
     attempt: int = 1
     attempts: tuple[Attempt, ...] = ()
     warnings: tuple[JobWarning, ...] = ()
+    # What a running job does before its first step, and the seconds of the phases that are over.
     phase: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
     submitted_at: float = 0.0
     submitted_by: str = ""
     started_at: float | None = None
     ended_at: float | None = None
+    # Of a running job: seconds since its launcher's last heartbeat, estimated seconds to its end, use of its GPUs.
     silent_for: float | None = None
     time_left: float | None = None
     gpu_percent: float | None = None
     # The URL of a server that answers.
     address: str = ""
+    # The node of the driver. Ray's id and address of it are known while the head knows the job.
     driver_host: str | None = None
     driver_node_id: str | None = None
     driver_node_ip: str | None = None
     progress: Progress = Progress()
+    # The steps of complete checkpoints, and of those without what a job resumes with. Only with_checkpoints sets them.
     checkpoints: tuple[int, ...] = ()
     models: tuple[int, ...] = ()
+    # The step from which a job that has failed or was stopped can resume.
     resumable: int | None = None
     archive: str = ""
     log: tuple[str, ...] = ()
     log_position: str = ""
     problem: str = ""
+    # For how many seconds the head has been away; None if it answers, or never looked after the job.
     head_away_for: float | None = None
-    # Why nothing can be written to the shared root, and when the job's processes last wrote to the archive.
     root_problem: str = ""
     written_at: float | None = None
     unreadable: tuple[str, ...] = ()
+    # What the job waits for, according to its steward, or that it has none.
     notice: str = ""
+    # Whether neither a steward nor a launcher looks after the job.
     unattended: bool = False
-    # In the queue, from 1; None for a job that waits for another one.
+    # The place in the queue, from 1; None for a job that waits for another one.
     place: int | None = None
 
     @property
@@ -113,19 +118,11 @@ class JobInfo(JsonRecord):
 
     @property
     def goes_on(self) -> bool:
-        """Whether its launcher is known to run."""
         return self.silent_for is not None and not self.is_silent
 
 
 @dataclass(frozen=True)
 class JobList(JsonRecord):
-    """The latest jobs, the newest first.
-
-    total: how many jobs there are altogether, or how many have the tags.
-    problem: why the head could not be asked, or an empty string.
-    tags: what was asked for; other jobs are not listed.
-    """
-
     jobs: tuple[JobInfo, ...]
     total: int
     directory: str

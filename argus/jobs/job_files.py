@@ -3,8 +3,8 @@
 
 They are copied into the archive, and compared when the job is submitted again.
 
-Of Python, what a source imports from user/code belongs to it, and of YAML and JSON, the classes that they name there.
-Nothing is imported. Other imports are those of the image.
+A Python file brings the files that it imports from user/code, and a YAML or JSON file those of the classes that it
+names. The files are only parsed, never imported. What they import from elsewhere is part of the image.
 """
 
 from __future__ import annotations
@@ -18,29 +18,25 @@ from pathlib import Path, PurePosixPath
 
 from ..archive.archive import Archive
 from ..common.findings import WARNING, Finding, about
-from ..common.shared_root import USER_CODE_DIR, under_root
+from ..common.shared_root import USER_CODE_DIR, is_under_root
 from ..io.reading import MIB, UnreadableError, read_text
 from ..jobspec.spec import JobSpec
 
 FILES_RECORD = "config/files.json"
 COPIES_DIRECTORY = "config/files"
 MAX_FILES, MAX_FILE_BYTES, MAX_TOTAL_BYTES = 200, MIB, 4 * MIB
-# More names would not help to find the difference.
+# The number of names in a finding; more would not help to find the difference.
 MAX_NAMES = 5
-# A class of users' code in a file of settings, such as package.module.Class. Of more names, only the first are tried.
+# A name in a file of settings that may be a class of users' code, such as package.module.Class.
 DOTTED_NAME = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 SETTINGS_SUFFIXES, MAX_DOTTED = (".yaml", ".yml", ".json"), 100
 
 
 @dataclass(frozen=True)
 class FilesRecord:
-    """The content of `config/files.json`. All paths are relative to the shared root.
+    """The content of `config/files.json`. All paths are relative to the shared root."""
 
-    entries: the files that the JobSpec names, by its keys and those of the trainer.
-    files: the SHA-256 of each file.
-    left_out: the reason for each file that was not copied.
-    """
-
+    # The paths of the files that the JobSpec names, by the key of the JobSpec or of the trainer that names them.
     entries: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -48,8 +44,6 @@ class FilesRecord:
 
 @dataclass(frozen=True)
 class JobFiles:
-    """The files of a job, as text, by their paths relative to the shared root."""
-
     record: FilesRecord = field(default_factory=FilesRecord)
     texts: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,20 +54,20 @@ class JobFiles:
             archive.write_json(FILES_RECORD, self.record)
 
 
-def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str) -> JobFiles:
-    """The files that a JobSpec names, and all of user/code that they import.
+def collect_job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str) -> JobFiles:
+    """Collect the files that a JobSpec names, and all files of user/code that they import.
 
-    setting_paths: the paths that settings of the trainer name. python_path: PYTHONPATH of the job.
+    setting_paths: the paths in settings of the trainer, by their keys. python_path: PYTHONPATH of the job.
     """
-    root, home, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE_DIR}", spec.inputs.reward
-    searched = [path for path in python_path.split(":") if path == home or under_root(path, home)]
+    root, user_code, reward = Path(spec.shared_root), f"{spec.shared_root}/{USER_CODE_DIR}", spec.inputs.reward
+    searched = [path for path in python_path.split(":") if path == user_code or is_under_root(path, user_code)]
     search = ImportSearch(root, [str(PurePosixPath(path).relative_to(root)) for path in searched])
     paths = {**setting_paths, **({"reward_fn_path": reward.file} if reward else {})}
     entries = {
         key: str(PurePosixPath(path).relative_to(root))
         for key, path in paths.items()
         # Directories, such as a tokenizer, are recorded by their path only.
-        if under_root(path, spec.shared_root)
+        if is_under_root(path, spec.shared_root)
         and (key == "reward_fn_path" or not (reward and path == reward.file))
         and not Path(path).is_dir()
     }
@@ -85,12 +79,16 @@ def job_files(spec: JobSpec, setting_paths: Mapping[str, str], python_path: str)
 
 
 class ImportSearch:
-    """The search for the files that a file imports from user/code, and those in turn."""
+    """Finds the files that files import from user/code, and those that these import in turn.
+
+    All names of files are paths relative to the shared root.
+    """
 
     def __init__(self, root: Path, searched: Sequence[str]) -> None:
-        """searched: the directories of user/code on PYTHONPATH, relative to the shared root."""
+        """root: the shared root. searched: the directories of user/code on PYTHONPATH, relative to it."""
         self.root = root
         self.searched = searched
+        # The text of each file that was read, and why another file was not.
         self.texts: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
 
@@ -107,9 +105,10 @@ class ImportSearch:
             text = self.read(name)
             if text is not None:
                 self.texts[name] = text
-                waiting += self.imported(name, text)
+                waiting += self.imported_files(name, text)
 
     def read(self, name: str) -> str | None:
+        """The text of a file, or None with the reason in `left_out`."""
         try:
             real = (self.root / name).resolve()
             real.relative_to(self.root.resolve())
@@ -122,7 +121,7 @@ class ImportSearch:
             return None
         return text
 
-    def imported(self, name: str, text: str) -> Iterator[str]:
+    def imported_files(self, name: str, text: str) -> Iterator[str]:
         if name.endswith(SETTINGS_SUFFIXES):
             for dotted in list(dict.fromkeys(DOTTED_NAME.findall(text)))[:MAX_DOTTED]:
                 yield from self.absolute(dotted.split("."))
@@ -142,18 +141,20 @@ class ImportSearch:
                     yield from self.from_import(name, node.level, [*above, alias.name])
 
     def from_import(self, name: str, level: int, parts: list[str]) -> Iterator[str]:
+        """The files of `from ..a import b` in a file. level: the number of dots. parts: a and b."""
         if not level:
             yield from self.absolute(parts)
         elif level < len(PurePosixPath(name).parents):
             package = PurePosixPath(name).parents[level - 1]
-            if str(package) == USER_CODE_DIR or under_root(str(package), USER_CODE_DIR):
+            if str(package) == USER_CODE_DIR or is_under_root(str(package), USER_CODE_DIR):
                 yield from self.modules(str(package), parts)
 
     def absolute(self, parts: list[str]) -> list[str]:
+        """The files of `import a.b`, from the first directory on PYTHONPATH that has any."""
         return next((files for base in self.searched if (files := self.modules(base, parts))), [])
 
     def modules(self, base: str, parts: Sequence[str]) -> list[str]:
-        """The files that are run to import a dotted name below a directory. Its last part may be no module."""
+        """The files that Python runs to import a dotted name below a directory. The last part may be a class."""
         files = []
         for part in parts:
             if self.has(f"{base}/{part}/__init__.py"):
@@ -171,9 +172,9 @@ class ImportSearch:
 
 
 def change_findings(archive: Archive, current: JobFiles) -> list[Finding]:
-    """Warnings about files that differ from those with which an earlier job was submitted.
+    """Warnings about files that differ from those of an earlier job. archive: of the earlier job.
 
-    Jobs can write to archives: of what the archive names, nothing is opened.
+    Jobs can write to archives: no file that the record in the archive names is opened.
     """
     try:
         before = archive.read_typed(FILES_RECORD, FilesRecord)
@@ -188,14 +189,14 @@ def change_findings(archive: Archive, current: JobFiles) -> list[Finding]:
         ("gone or no longer imported", [name for name in before.files if name not in hashes]),
         ("new", [name for name in hashes if name not in before.files]),
     )
-    parts = [f"{kind}: {shorten_names(sorted(names))}" for kind, names in groups if names]
+    parts = [f"{kind}: {shortened_list(sorted(names))}" for kind, names in groups if names]
     if not parts:
         return []
     copies = f"the files of {archive.submission_id} are in {archive.path}/{COPIES_DIRECTORY}"
     return [_change_finding(f"are not the same as in {archive.submission_id} ({'; '.join(parts)}); {copies}")]
 
 
-def shorten_names(names: Sequence[str]) -> str:
+def shortened_list(names: Sequence[str]) -> str:
     shown = ", ".join(name if len(name) <= 100 else f"{name[:100]}…" for name in names[:MAX_NAMES])
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the log of a job: its last lines, those after a position, of a rank or an attempt, or the first errors."""
+"""Reads the log of a job's driver, its end or what follows a position, and chooses lines of it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from .services import OperationError
 
 # The maximum size of the log that one call returns.
 MAX_LOG_BYTES = 1 << 20
-# The size of the end of the log that is searched.
 MAX_TAIL_BYTES = 8 << 20
-# The maximum number of processes whose first error is shown, and of lines of one.
-MAX_ERRORS, MAX_LINES = 20, 200
-# The number of attempts to read while the log's files are renamed.
-READ_ATTEMPTS = 3
-# Longer lines are rare; the tail is read in units of this size.
+MAX_READ_ATTEMPTS = 3
+# For each of the last lines, so many bytes are read; longer lines are rare.
 LINE_BYTES = 4096
-BEGINNING = "1:0"
 POSITION = re.compile(r"(?P<file>[0-9]{1,9}):(?P<byte>[0-9]{1,18})")
-# The processes that a line names at its beginning.
-PREFIX = re.compile(rf"(?:(?:{ANSI.pattern}){{,4}}\([^()]{{,200}}pid=[^()]{{,200}}\)(?:{ANSI.pattern}){{,4}} ?){{1,4}}")
+BEGINNING = "1:0"
+# The beginning of a line, where Ray names the processes that wrote it.
+PROCESS_PREFIX = re.compile(
+    rf"(?:(?:{ANSI.pattern}){{,4}}\([^()]{{,200}}pid=[^()]{{,200}}\)(?:{ANSI.pattern}){{,4}} ?){{1,4}}"
+)
 
 
 class PositionError(ValueError):
@@ -51,34 +49,34 @@ def terminal_lines(data: bytes) -> list[str]:
 
 
 def last_state(line: str) -> str:
-    """The last state of a progress bar, with its process, which only the first state may name."""
+    """The last state of a progress bar, after the name of its process, which may be before the first state only."""
     before, _return, last = line.rstrip("\r").rpartition("\r")
-    process = PREFIX.match(before) if before and last and not PREFIX.match(last) else None
+    process = PROCESS_PREFIX.match(before) if before and last and not PROCESS_PREFIX.match(last) else None
     return f"{process[0]}{last}" if process else last
 
 
-def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], nothing: LogPart) -> LogPart:
-    """The result of `read` for the log's files. It is called again if they were renamed meanwhile.
+def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], default: LogPart) -> LogPart:
+    """Call `read` with the numbered files of the log, and again if they were renamed meanwhile; return its result.
 
-    Raises UnreadableError.
+    default: the result if the files are renamed or gone each time. Raises UnreadableError.
     """
-    for attempt in range(READ_ATTEMPTS):
+    for attempt in range(MAX_READ_ATTEMPTS):
         parts = archive.log_parts()
         try:
-            answer = read(parts)
+            result = read(parts)
         except FileNotFoundError:
             continue
         except (OSError, UnreadableError) as error:
-            if attempt < READ_ATTEMPTS - 1:
+            if attempt < MAX_READ_ATTEMPTS - 1:
                 continue
             raise UnreadableError(archive.driver_log.parent, f"cannot be read ({error})") from error
         if archive.log_parts() == parts:
-            return answer
-    return nothing
+            return result
+    return default
 
 
 def log_tail(archive: Archive, lines: int | None) -> LogPart:
-    """The last lines of the driver's log, and the position after them, see log_since. None: all of MAX_TAIL_BYTES."""
+    """The last lines of the log, and the position after them. lines: None for all in the last MAX_TAIL_BYTES."""
 
     def read(parts: dict[int, Path]) -> LogPart:
         data, position = archive.read_end(parts, MAX_TAIL_BYTES if lines is None else lines * LINE_BYTES)
@@ -89,7 +87,6 @@ def log_tail(archive: Archive, lines: int | None) -> LogPart:
 
 
 def parse_position(position: str) -> tuple[int, int]:
-    """A file of the log, and a byte in it. Raises PositionError."""
     match = POSITION.fullmatch(position or BEGINNING)
     if not match:
         raise PositionError(f"{position!r} is not a position in a log, which is FILE:BYTE")
@@ -97,11 +94,12 @@ def parse_position(position: str) -> tuple[int, int]:
 
 
 def log_since(archive: Archive, position: str, final: bool = False, size: int = MAX_LOG_BYTES) -> LogPart:
-    """The whole lines of the driver's log after a position, from at most `size` bytes, and the position after them.
+    """The whole lines of the log after a position, from at most `size` bytes, and the position after these lines.
 
-    position: ``FILE:BYTE``, valid also after driver.log was renamed; empty for the beginning. Raises PositionError if
-        it is malformed, and UnreadableError.
-    final: whether a last line without a line end counts as well.
+    position: ``FILE:BYTE``, which stays valid when driver.log is renamed; empty for the beginning.
+    final: whether the log is complete, so that a last line without a line end counts as well.
+
+    Raises PositionError for a malformed position, and UnreadableError.
     """
     first, offset = parse_position(position)
 
@@ -118,7 +116,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
         data = b"".join(chunk for _number, _begin, chunk in chunks)
         end = len(data) if final and left else data.rfind(b"\n") + 1
         if not end and not left:
-            # A line longer than `size` must not stop the reader.
+            # A line longer than `size` is returned in pieces: otherwise, the position would never advance.
             end = len(data)
         lines, after = terminal_lines(data[:end]), position
         for number, begin, chunk in chunks:
@@ -131,66 +129,35 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
     return read_log(archive, read, LogPart([], position))
 
 
-def first_errors(lines: Iterable[str]) -> list[str]:
-    """The first error of each process, in the order in which they were printed; the first of all with its traceback.
+# Chooses lines of a job's log: those of a rank or of an attempt, or the first error of each process.
 
-    In that traceback, the frames of the user's own code come first.
-    """
-    errors: dict[str, PrintedError] = {}
-    for error in printed_errors("\n".join(lines)):
-        first = errors.setdefault(error.process, error)
-        # Ray's own exception precedes the one copied from another process.
-        if REMOTE_ERROR.search(first.first_line):
-            errors[error.process] = error
-    shown: list[str] = []
-    for number, (process, error) in enumerate(errors.items()):
-        texts = [*frames_first(error.stack[:MAX_LINES]), *error.text.split("\n")] if number == 0 else [error.first_line]
-        shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in texts)]
-        if number + 1 == MAX_ERRORS < len(errors):
-            return [*shown, f"and {len(errors) - MAX_ERRORS} more processes"]
-    return shown
-
-
-def frames_first(stack: Iterable[str]) -> list[str]:
-    """The lines of a traceback, those of frames in the user's code before the others."""
-    user_lines, other_lines, is_user = list[str](), list[str](), False
-    for line in stack:
-        frame = FRAME.match(line)
-        is_user = USER_CODE in frame[1] if frame else is_user
-        (user_lines if is_user else other_lines).append(line)
-    return user_lines + other_lines
-
-
-# Some lines of a job's log: of a rank, an attempt, or the first errors.
-
+MAX_ERRORS = 20
+MAX_TRACEBACK_LINES = 200
 # torchrun's processes write (rank3 pid=7), torch [rank3]:, and verl [Rank 3].
 RANK_MARK = re.compile(r"[(\[][Rr]ank ?([0-9]+)\b")
-# The end of the first line of each attempt but the first. A progress bar of the one before may have no end.
+# The first line of each attempt but the first ends with it. Before it, that line may have a progress bar of the attempt
+# before, which printed no line end.
 ATTEMPT_MARK = re.compile(rf"{attempts.ATTEMPT_MARKER}([0-9]{{1,6}})$")
-# States in which the current attempt has written nothing; the last one is Ray's.
+# States in which the current attempt has written nothing; PENDING is a state of Ray.
 UNSTARTED_STATES = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which lines of a log are shown: those for which all of this is true. Empty: of all lines.
-
-    rank: of a process of torch, which torchrun's processes tell, and some messages of torch and verl.
-    attempt: the number of the attempt; 0 for all.
-    first_errors: of these lines, the first error of each process.
-    """
-
+    # A rank of torch.distributed, which lines of torchrun's processes name, and some messages of torch and verl. Empty
+    # for lines of all processes.
     rank: str = ""
     attempt: int = 0
+    # Of the lines that meet the other criteria, only the first error of each process.
     first_errors: bool = False
 
-    def of(self, lines: Sequence[str], first: int, max_lines: int) -> list[str]:
-        """The last of these lines. first: the attempt that wrote the first of them."""
-        chosen = []
+    def choose(self, lines: Sequence[str], first_attempt: int, max_lines: int) -> list[str]:
+        """The last lines that meet the criteria. first_attempt: the attempt of lines[0]. max_lines: 0 for all."""
+        chosen, attempt = [], first_attempt
         for line in lines:
             match = ATTEMPT_MARK.search(line)
-            first = int(match[1]) if match else first
-            if self.attempt in (0, first) and (not self.rank or self.rank in RANK_MARK.findall(ANSI.sub("", line))):
+            attempt = int(match[1]) if match else attempt
+            if self.attempt in (0, attempt) and (not self.rank or self.rank in RANK_MARK.findall(ANSI.sub("", line))):
                 chosen.append(line)
         if self.first_errors:
             return first_errors(chosen)
@@ -198,18 +165,53 @@ class Selection:
 
 
 def select_lines(archive: Archive, job: JobInfo, selection: Selection, tail: int, position: str | None) -> list[str]:
-    """The last `tail` lines of the end of a log that job.log has, or all, which are those after a position.
+    """The chosen lines of `job.log`: the last `tail` of the log's end, or with a position all that follow it.
 
-    Raises OperationError.
+    position: the one after which job.log begins; None if job.log is the end of the log.
+
+    Raises OperationError for an attempt after a position, which may be in the middle of any attempt.
     """
     if position is not None:
         if selection.attempt:
             raise OperationError("an attempt chooses lines of the whole log: leave the position out")
-        return selection.of(job.log, 1, 0)
+        return selection.choose(job.log, 1, 0)
     is_whole = False
     with contextlib.suppress(OSError, UnreadableError):
         is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < MAX_TAIL_BYTES
-    # Lines without a mark of a next attempt belong to the latest attempt that has begun.
+    # Without a mark in them, all lines are of the latest attempt that has begun.
     latest = job.attempt - (job.state in UNSTARTED_STATES)
-    first = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT_MARK.search(line))), latest)
-    return selection.of(job.log, 1 if is_whole else first, tail)
+    first_attempt = next((int(match[1]) - 1 for line in job.log if (match := ATTEMPT_MARK.search(line))), latest)
+    return selection.choose(job.log, 1 if is_whole else first_attempt, tail)
+
+
+def first_errors(lines: Iterable[str]) -> list[str]:
+    """The first error of each process, in the order in which they were printed; the first one with its traceback.
+
+    The traceback begins with the frames of the user's own code.
+    """
+    errors: dict[str, PrintedError] = {}
+    for error in printed_errors("\n".join(lines)):
+        first = errors.setdefault(error.process, error)
+        # A process prints Ray's exception about a task first, and then the cause, copied from the task.
+        if REMOTE_ERROR.search(first.first_line):
+            errors[error.process] = error
+    shown: list[str] = []
+    for number, (process, error) in enumerate(errors.items()):
+        texts = (
+            [*user_frames_first(error.stack[:MAX_TRACEBACK_LINES]), *error.text.split("\n")]
+            if number == 0
+            else [error.first_line]
+        )
+        shown += [f"{process or 'the driver'}:", *(f"  {text}" for text in texts)]
+        if number + 1 == MAX_ERRORS < len(errors):
+            return [*shown, f"and {len(errors) - MAX_ERRORS} more processes"]
+    return shown
+
+
+def user_frames_first(stack: Iterable[str]) -> list[str]:
+    user_lines, other_lines, is_user = list[str](), list[str](), False
+    for line in stack:
+        frame = FRAME.match(line)
+        is_user = USER_CODE in frame[1] if frame else is_user
+        (user_lines if is_user else other_lines).append(line)
+    return user_lines + other_lines

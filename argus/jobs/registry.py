@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry of submitted jobs with their JobSpecs, in a directory that only the head sees.
+"""The registry: the jobs that this cluster has submitted, with their JobSpecs, in a directory that only the head sees.
 
-An archive lies where jobs write, so it cannot tell what its job was, or whether this cluster has submitted it. One file
-for each job, ``<submission_id>.json``. Whether an id is taken is decided by its archive, not here.
+Jobs can write to archives, so an archive proves neither what its job was nor which cluster has submitted it. Each job
+has a file ``<submission_id>.json``. Whether an id is taken is decided by its archive, not here.
 """
 
 from __future__ import annotations
@@ -28,34 +28,27 @@ MAX_ENTRY_BYTES = 8 * MIB
 
 @dataclass(frozen=True)
 class RegisteredJob:
-    """One job as it was submitted.
-
-    submitted_at: seconds since the epoch.
-    jobspec: as its author wrote it.
-    shared_root: the one that has the job's archive.
-    address: of the Jobs API, as the inventory gives it.
-    notify: what tells people about the job, a command or an address; it may have a secret.
-    limits: of the jobs with one of its tags.
-    defaults: the inventory's keys of a JobSpec, for a job that is checked again.
-    """
-
     submission_id: str
+    # In seconds since the epoch.
     submitted_at: float
     jobspec: Mapping[str, Any]
     shared_root: str
     address: str = ""
+    # A command or an address that tells people about the job; it may contain a secret.
     notify: str = field(default="", repr=False)
+    # The limits of the inventory for jobs with one of its tags.
     limits: tuple[Limit, ...] = ()
+    # The inventory's keys of a JobSpec, for a job that is checked again; empty for others.
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Registry:
     def __init__(self, path: str | Path | None = None) -> None:
-        """path: by default, that of this head."""
+        """path: the directory of the registry; by default that of this head."""
         self.path = Path(path or registry_path())
 
     def read(self, submission_id: str) -> RegisteredJob | None:
-        """A job; None if it is not registered. Raises UnreadableError for anything but an entry of this job."""
+        """The entry of a job; None if it is not registered. Raises UnreadableError for a file with anything else."""
         if not SUBMISSION_ID.fullmatch(submission_id):
             return None
         file = self.path / f"{submission_id}{SUFFIX}"
@@ -70,10 +63,10 @@ class Registry:
         return job
 
     def write(self, job: RegisteredJob) -> None:
-        """Register a job whose archive was just created; on the disk when this returns."""
+        """Register a job whose archive was just created. The entry is on the disk when this returns."""
         if not SUBMISSION_ID.fullmatch(job.submission_id):
             raise ValueError(f"{job.submission_id!r} is not a submission id")
-        # Only the head has the directory.
+        # Only the head has the directory: raise FileNotFoundError elsewhere, rather than create it.
         self.path.stat()
         write_text(self.path / f"{job.submission_id}{SUFFIX}", json.dumps(asdict(job), indent=2) + "\n")
 

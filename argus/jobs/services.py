@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services and results of operations on jobs: the head, its Jobs API, its registry, and errors."""
+"""What operations on jobs use and return: where this node is, the head with its Jobs API and registry, and errors."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ ENTER_VARIABLE = "ARGUS_VERL_ENTER"
 DEFAULT_JOBS_API = "http://127.0.0.1:8265"
 
 
-def jobs_api() -> str:
-    """The address of the Jobs API as this process reaches it; "" on a node that is not the head."""
+def jobs_api_address() -> str:
+    """The address of the head's Jobs API as this process reaches it; "" on a node that is not the head."""
     return os.environ.get(JOBS_API, "" if NODE in os.environ else DEFAULT_JOBS_API)
 
 
-def shared_root() -> str:
+def node_shared_root() -> str:
     return os.environ.get(SHARED_ROOT_MOUNT) or DEFAULT_SHARED_ROOT
 
 
-def on_machines(root: str) -> str:
-    """The path of a shared root for people on the machines; the given one if it is not that of this node."""
-    return os.environ.get(SHARED_ROOT) or root if root == shared_root() else root
+def root_on_machines(root: str) -> str:
+    """The path of this node's shared root on the machines (hosts), for people. Any other root is returned as it is."""
+    return os.environ.get(SHARED_ROOT) or root if root == node_shared_root() else root
 
 
 def enter_node() -> None:
-    """Take over the environment of the node that the caller names, unless the node is down."""
+    """Take over the environment of the node in ENTER_VARIABLE, unless the node is down."""
     directory = os.environ.pop(ENTER_VARIABLE, "")
     if directory:
         with contextlib.suppress(FileNotFoundError):
             os.environ.update(json.loads((Path(directory).expanduser() / "node.json").read_bytes())["environment"])
-            # Python has read it before.
+            # Python has read PYTHONPATH at its start, before it was set here.
             sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 
 
@@ -64,7 +64,7 @@ class OperationError(Exception):
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of an operation, or of its check mode: the return values of its module, and findings."""
+    """The effect of an operation, or in check mode the effect that it would have."""
 
     changed: bool
     result: Mapping[str, Any]
@@ -73,13 +73,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class Services:
-    """The head, its Jobs API, its registry and its processes. `head` and `client` take an address of the Jobs API.
+    """What an operation reaches outside the archive; tests replace it."""
 
-    address: that of this head.
-    """
-
+    # The state API of Ray, and a JobSubmissionClient, at an address of the Jobs API.
     head: Callable[[str], RayHead]
     client: Callable[[str], Any]
+    # Ends the attempt with a submission id, whose driver has not started.
     cancel_pending: Callable[[str], None] = attempts.cancel_pending
     address: str = DEFAULT_JOBS_API
     registry: Registry = field(default_factory=Registry)

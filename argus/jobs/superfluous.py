@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds archives and checkpoints of jobs that are not needed any more."""
+"""Decides which archives and checkpoints of jobs are not needed any more, for `argus gc --jobs`. Removes nothing."""
 
 from __future__ import annotations
 
@@ -25,60 +25,57 @@ from .registry import Registry
 
 SUPERFLUOUS = "to be removed"
 DAY_SECONDS = 86_400
-# The keys of a JobSpec that name an earlier job, and paths in the archive of one.
+# A key of a JobSpec that names an earlier job.
 NAMED_JOB = re.compile(rf'"(?:resume_from|depends_on)": *"({SUBMISSION_ID.pattern})"')
 ARCHIVE_PATH = re.compile(rf"/{JOBS_DIR}/(?P<job>{SUBMISSION_ID.pattern})(?:/checkpoints/global_step_[0-9]+)?")
 SLASHES = re.compile(r"/(?:\.?/)+")
 MAX_LISTED_USERS = 3
-# The jobs that name a job, by its id, or one of its checkpoints, by the path below the archives.
+# The ids of the jobs that name a job in their JobSpecs, by the id of that job or by the path of one of its checkpoints
+# below the directory of archives.
 Uses = dict[str, list[str]]
-# In place of an id, for a job whose files cannot be read: it may use any other job.
+# The key in Uses for the jobs whose files cannot be read: they may use any job.
 ANY_JOB = ""
 
 
 class RemovalScope(StrEnum):
-    """The part of a job to remove: all checkpoints but the last complete one, all of them, or the archive."""
-
+    # All checkpoints but the last complete one.
     OLD_CHECKPOINTS = "old_checkpoints"
     CHECKPOINTS = "checkpoints"
     ARCHIVES = "archives"
 
 
 class RemovalRules(BaseModel):
-    """keep: so many of the latest jobs stay. keep_days: jobs that ended later stay. Either is enough; 0 disables one.
-
-    tags: only such jobs; all if empty.
-    """
+    """Which jobs stay: a job that meets `keep` or `keep_days`. With neither, nothing is removed."""
 
     scope: RemovalScope = RemovalScope.CHECKPOINTS
     keep: int = Field(0, ge=0)
+    # Jobs that ended less than so many days ago stay; 0 for no such rule.
     keep_days: float = Field(0, ge=0, allow_inf_nan=False)
     tags: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision about a job. paths: the directories to remove. size: their bytes, counted only if there are any.
-
-    index: its place among the latest jobs.
-    """
-
     archive: Archive
+    # The place among the latest jobs, from 0.
     index: int
     state: str
+    # SUPERFLUOUS, or why the job stays.
     text: str
+    # The directories to remove, and their size in bytes.
     paths: tuple[Path, ...] = ()
     size: int = 0
 
 
-def decisions(jobs: Path, rules: RemovalRules, registry: Registry, now: float) -> list[Decision]:
-    """All jobs of a directory of archives, the latest first. Raises UnreadableError."""
+def decide_all(jobs: Path, rules: RemovalRules, registry: Registry, now: float) -> list[Decision]:
+    """The decisions about all jobs of a directory of archives, the latest first. Raises UnreadableError."""
     latest = sorted(archives(jobs), key=Archive.created_at, reverse=True)
     uses = job_uses(latest, registry)
     return [decide(archive, index, uses, rules, now) for index, archive in enumerate(latest)]
 
 
 def decide(archive: Archive, index: int, uses: Uses, rules: RemovalRules, now: float) -> Decision:
+    """The decision about one job. index: its place among the latest jobs, from 0."""
     try:
         status = archive.read_status()
         reason = reason_to_keep(archive, status, index, uses, rules, now)
@@ -123,19 +120,19 @@ def removable_paths(archive: Archive, workload: str, scope: RemovalScope, uses: 
         yield archive.path
         return
     directory = archive.path / "checkpoints"
-    # A link leads to the checkpoints of another job.
+    # A link may lead to the checkpoints of another job.
     steps = [] if directory.is_symlink() else checkpoints.steps_in(directory)
     last = None
     if scope == RemovalScope.OLD_CHECKPOINTS or archive.submission_id in uses:
         complete = checkpoints.last_complete(directory, workload)
-        # Without a complete checkpoint, the last one stays, which may be mended.
+        # Without a complete checkpoint, the last one stays: perhaps it can be repaired.
         last = complete.step if complete else next(iter(steps), None)
     names = {step: f"checkpoints/global_step_{step}" for step in steps if step != last}
     yield from (archive.path / name for name in names.values() if f"{archive.submission_id}/{name}" not in uses)
 
 
 def job_uses(archives: Iterable[Archive], registry: Registry) -> Uses:
-    """The jobs and checkpoints that jobs name in their JobSpecs, overrides and inventory defaults."""
+    """Find the jobs and checkpoints that each job names: in its JobSpec, overrides and defaults of the inventory."""
     uses: Uses = {}
     for archive in archives:
         names, is_closed = set(), False
@@ -150,7 +147,7 @@ def job_uses(archives: Iterable[Archive], registry: Registry) -> Uses:
             for match in ARCHIVE_PATH.finditer(text):
                 names |= {match["job"], match[0].removeprefix(f"/{JOBS_DIR}/")}
         except (UnreadableError, OSError):
-            # A job that was just reserved may use any job, and an ended job uses none.
+            # A job whose archive was just reserved may use any job; a job that is closed uses none.
             names |= set() if is_closed else {ANY_JOB}
         for name in names - {archive.submission_id}:
             uses.setdefault(name, []).append(archive.submission_id)

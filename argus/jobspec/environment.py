@@ -10,7 +10,7 @@ from typing import Any
 from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
 from ..common.shared_root import HF_HOME
-from ..common.text import nearest
+from ..common.text import spelling_hint
 from ..hooks import redact, worker_secrets
 from ..queue.attempts import METRICS_VARIABLE
 from .spec import JobSpec
@@ -180,7 +180,7 @@ def form_findings(where: str, values: Mapping[Any, object], forms: Mapping[str, 
     """Findings about keys that have no form, and about values that do not have it. where: the key of the mapping."""
     for name, value in values.items():
         if name not in forms:
-            hint = nearest(str(name), forms) or f"known keys: {', '.join(forms)}"
+            hint = spelling_hint(str(name), forms) or f"known keys: {', '.join(forms)}"
             yield about(f"{where}.{name}", "is not known", hint)
         elif not forms[name][0](value):
             yield about(f"{where}.{name}", f"is {value!r}", forms[name][1])

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ..archive.plan import COMMAND
 from ..common.findings import Finding, about
-from ..common.text import nearest, printable
-from ..io.hydra import merge, override_list, override_text
+from ..common.text import printable, spelling_hint
+from ..io.hydra import merge_overrides, override_list, override_text
 from .limits import limit_findings
 from .owned import OVERRIDES
 from .spec import DURATIONS, KEYS, OPTIONAL_FOR_COMMANDS, TRAINING_KEYS, JobSpec
@@ -84,7 +84,7 @@ def unknown_key_findings(values: Mapping[Any, Any], keys: Mapping[str, Any], whe
         name = f"{where}{key}"
         if key not in keys:
             place = next((path for path in JobSpec.paths().values() if path.rpartition(".")[2] == key), "")
-            hint = f"write it as {place}" if place else nearest(str(key), keys)
+            hint = f"write it as {place}" if place else spelling_hint(str(key), keys)
             hint = hint or f"known keys: {', '.join(sorted(keys))}"
             findings.append(about(name, "is not a key of a JobSpec", hint))
         elif keys[key]:
@@ -139,7 +139,7 @@ def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
 def merged_overrides(defaults: Any, overrides: Any) -> Any:
     """Overrides of two places merged, in whichever form they are written; only the second ones if merging fails."""
     try:
-        return merge(override_list(defaults), override_list(overrides))
+        return merge_overrides(override_list(defaults), override_list(overrides))
     except ValueError:
         return overrides
 

@@ -15,7 +15,7 @@ from ..archive.plan import TORCHRUN, Plan
 from ..archive.program import Program, entrypoint
 from ..common.shared_root import USER_CODE_DIR, archive_path
 from ..hooks import worker_secrets
-from ..io.hydra import merge
+from ..io.hydra import merge_overrides
 from ..launcher import torchrun
 from ..queue.attempts import METRICS_VARIABLE
 from .capacity import Cluster, pools_of, size_of
@@ -173,7 +173,7 @@ def plan_job(
         module="" if spec.command else spec.module or trainer_module(spec.workload, spec.launcher),
         # Recipes name the configurations of verl by paths that begin at its root.
         directory=f"{archive}/{OUTPUT_DIRECTORY}" if spec.command else spec.inputs.code_path if spec.module else "",
-        overrides=tuple(merge(overrides, spec.trainer_overrides)),
+        overrides=tuple(merge_overrides(overrides, spec.trainer_overrides)),
         driver_env={**driver_env, **forwarded},
         entrypoint=entrypoint(archive),
         entrypoint_num_gpus=spec.gpus,

@@ -60,7 +60,7 @@ def _path_findings(spec: JobSpec) -> Iterator[Finding]:
             if not STAGED_NAME.fullmatch(value):
                 remedy = f"give the name of a directory in {root}/{home}, or an absolute path under {root}"
                 yield about(key, f"{value!r} is neither a name nor an absolute path", remedy)
-        elif not layout.under_root(value, root):
+        elif not layout.is_under_root(value, root):
             yield about(key, layout.outside_root_text(value, root), layout.copy_remedy(home))
         elif FORBIDDEN_IN_PATHS.search(value):
             yield about(key, f"{value!r} has characters that {REPLACED}", RENAME)
@@ -71,7 +71,7 @@ def _reward_findings(spec: JobSpec) -> Iterator[Finding]:
     if entry is None:
         return
     path, _dummy, function = entry.partition(":")
-    if path.startswith("/") and spec.shared_root.startswith("/") and not layout.under_root(path, spec.shared_root):
+    if path.startswith("/") and spec.shared_root.startswith("/") and not layout.is_under_root(path, spec.shared_root):
         yield about(key, layout.outside_root_text(path, spec.shared_root), layout.copy_remedy(layout.USER_CODE_DIR))
     if is_module_entry(entry):
         pass

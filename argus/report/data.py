@@ -19,8 +19,8 @@ from ..common.text import one_line
 from ..evidence import hardware
 from ..io.hydra import override_key, override_list, override_text
 from ..io.reading import MIB
+from ..jobs.describe import describe, read_part, with_checkpoints
 from ..jobs.info import JobInfo
-from ..jobs.state import describe, read_part, with_checkpoints
 from .job_curves import JobCurves, NodeCharts, node_charts, read_curves
 
 MAX_LOG_LINES = 200

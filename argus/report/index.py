@@ -20,8 +20,9 @@ from ..evidence import hardware
 from ..io.reading import UnreadableError
 from ..jobs.bundle import PAGE
 from ..jobs.info import JobInfo
+from ..jobs.job_list_report import OWNER_TAG, SHORT_TREND, job_class, owner_name
 from ..jobs.listing import latest_jobs
-from ..jobs.report import OWNER_TAG, SHORT_TREND, age, job_class, number, owner, sparkline, steps, tags_text, throughput
+from ..jobs.report import age_text, number_text, sparkline, steps_text, tags_text, throughput_text
 from ..ray.records import ALIVE
 from .rendering import Table, cell_text, read_resource, render_template
 
@@ -101,16 +102,16 @@ def row_cells(row: Row, now: float) -> list[tuple[str, Any]]:
     return [
         (state, state),
         (info.workload, info.workload),
-        (steps(done), done.step),
-        ("" if done.last is None else number(done.last), done.last),
+        (steps_text(done), done.step),
+        ("" if done.last is None else number_text(done.last), done.last),
         (sparkline(done.trend, SHORT_TREND), ""),
-        (throughput(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
+        (throughput_text(done) or "", done.tokens_per_second_per_gpu or done.tokens_per_second),
         ("" if left is None else duration(left), left),
         (str(row.plan.gpus or ""), row.plan.gpus),
-        (cell_text(owner(info)), owner(info)),
+        (cell_text(owner_name(info)), owner_name(info)),
         (cell_text(row.model.rpartition("/")[2]), row.model),
         (cell_text(tags_text({name: value for name, value in info.tags.items() if name != OWNER_TAG})), ""),
-        (f"{age(now - info.submitted_at)} ago", info.submitted_at),
+        (f"{age_text(now - info.submitted_at)} ago", info.submitted_at),
     ]
 
 
@@ -143,7 +144,7 @@ def gpu_hours_table(rows: Sequence[Row], nodes: Sequence[Mapping[str, Any]], now
     spent: dict[tuple[str, str], float] = defaultdict(float)
     for row in rows:
         outcome = row.info.failure.kind if row.info.failure else str(row.info.state)
-        spent[owner(row.info) or "-", outcome] += row.gpu_hours(begin, now)
+        spent[owner_name(row.info) or "-", outcome] += row.gpu_hours(begin, now)
     gpus = [
         (max(begin, node.get("start_time_ms", 0) / 1000), float((node.get("resources_total") or {}).get("GPU", 0)))
         for node in nodes

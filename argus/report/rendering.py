@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..common.text import printable
-from ..jobs.report import clock
+from ..jobs.report import utc_text
 
 MAX_CELL_CHARS = 500
 
@@ -48,7 +48,7 @@ def render_template(name: str, scripts: Sequence[str], style: str, now: float, *
         policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
         style=Markup(style),  # noqa: S704 - our own
         scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
-        generated_at=clock(now),
+        generated_at=utc_text(now),
         **values,
     )
 

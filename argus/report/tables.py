@@ -9,7 +9,7 @@ from typing import Any
 
 from ..archive.plan import Pool
 from ..common.text import duration
-from ..jobs.report import clock, origin_lines, state_lines, tags_text, time_lines
+from ..jobs.report import origin_lines, state_lines, tags_text, time_lines, utc_text
 from .curves import MAX_DRAWN_VALUE, SMALL_CURVE_POINTS, Curve
 from .data import Event, JobPage
 from .job_curves import GPU_MEMORY, MEMORY, STEP_PARTS
@@ -112,7 +112,7 @@ def compared_results(job: JobPage) -> dict[str, Any]:
         "Best": result_facts(job).get("Best"),
         "Tokens/s per GPU": progress.tokens_per_second_per_gpu,
         "Duration": None if job.seconds is None else duration(job.seconds),
-        "Submitted": clock(info.submitted_at),
+        "Submitted": utc_text(info.submitted_at),
     }
 
 
@@ -169,7 +169,7 @@ def timeline_shapes(job: JobPage) -> Iterator[tuple[str, float, float, str]]:
 
 
 def events_table(job: JobPage) -> Table:
-    rows = [(clock(event.at), time_after_start(event, job), event.name, event.text) for event in job.events]
+    rows = [(utc_text(event.at), time_after_start(event, job), event.name, event.text) for event in job.events]
     return Table("Events", ("Time", "After", "Event", "Details"), rows, is_folded=len(rows) > MAX_UNFOLDED_EVENTS)
 
 

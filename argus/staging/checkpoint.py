@@ -13,7 +13,7 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..archive.archive import Archive
-from ..common.shared_root import HF_HOME, JOBS_DIR, under_root
+from ..common.shared_root import HF_HOME, JOBS_DIR, is_under_root
 from ..common.text import printable, size_text
 from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory
@@ -219,7 +219,7 @@ class CheckpointSource:
 def snapshot_with_merger(code_path: str, shared_root: Path) -> str:
     """Returns `code_path`, the snapshot of a job. Raises StagingError if it is elsewhere, or has no model_merger."""
     # Jobs can write anything into their plans.
-    if not under_root(code_path, str(shared_root)):
+    if not is_under_root(code_path, str(shared_root)):
         raise StagingError(f'code_path "{code_path}"', f"is not below {shared_root}.", "Choose another job.")
     if not Path(code_path, "verl", "model_merger", "__main__.py").is_file():
         text = "has no verl/model_merger/."

@@ -27,7 +27,7 @@ from ..archive.status import WAITING, JobState, Status, ray_id
 from ..common.identity import cluster_name, node_name
 from ..evidence import evidence
 from ..evidence.evidence import Moment
-from ..jobs.nodes import stop_new_work
+from ..jobs.drain import stop_new_work
 from ..queue import attempts, room
 from ..queue.demand import Limit, capacity_problem
 from ..queue.queue import Queue

@@ -22,7 +22,7 @@ from ..archive.archive import Archive, Heartbeat
 from ..archive.status import JobState
 from ..common.identity import cluster_name
 from ..common.text import duration, printable
-from ..jobs.progress import warning_count
+from ..jobs.report import warning_count_text
 from .decisions import Observations
 
 # The limit for sending one event. The steward waits that long for the last events of a job that has ended.
@@ -59,7 +59,7 @@ def notifications(
         return Notification(key, event, submission_id, cluster, str(status.state), status.attempt, failure_kind, line)
 
     if status.state and status.state.ended:
-        warned = f", with {warning_count(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
+        warned = f", with {warning_count_text(status.warnings)}: {status.warnings[0].text}" if status.warnings else ""
         text = f"{status.state}{why}{f': {status.reason}' if status.reason else ''}{warned}"
         yield notification("ended", "ended", text)
     if status.state is JobState.RETRYING:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the command, a file each: its request, what it does, and what it prints for people."""
+"""The verbs of the command `argus`: their requests, what they do, and what they print for people."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus fetch, evidence: the archive of a job, and what its nodes report now."""
+"""argus fetch, evidence: the archive of a job as a compressed tar, and what Ray and the nodes of a job report now."""
 
 from __future__ import annotations
 
@@ -11,41 +11,36 @@ import click
 from ..common.shared_root import JOBS_DIR, archive_path
 from ..common.text import printable
 from ..evidence.node import UMASK
-from ..jobs.bundle import limits, pack
+from ..jobs.bundle import bundle_limits, pack
+from ..jobs.evidence import collect, collection_result
 from ..jobs.listing import find_job
-from ..jobs.nodes import collect, collection_result
 from ..jobs.registry import Registry
-from ..jobs.services import OperationError, on_machines
+from ..jobs.services import OperationError, root_on_machines
 from ..ray.api import allow_host
-from .request import VerbRequest, common, request_from, require_node, write_answer
-
-# argus fetch: the archive of a job as a compressed tar.
+from .request import VerbRequest, common_options, request_from, require_node, write_answer
 
 STDOUT = 1
 
 
 class FetchRequest(VerbRequest):
-    """The options of `fetch`."""
-
     submission_id: str = ""
     checkpoints: bool = False
 
 
 def fetch(request: FetchRequest, file: BinaryIO) -> dict[str, Any]:
-    """Write the archive of a job to a file; returns its path on the machines, and what was skipped.
+    """Write the archive of a job to a file; return the path of the archive on the machines, and what was skipped.
 
-    Raises UnknownJobError, UnreadableError, and OSError if it cannot be written.
+    Raises UnknownJobError, UnreadableError, and OSError if the file cannot be written.
     """
     archive = find_job(request.root / JOBS_DIR, request.submission_id)
-    size = limits(request.checkpoints)
-    skipped = pack(archive.path, request.checkpoints, size, file)
-    return {"archive": archive_path(on_machines(request.shared_root), archive.submission_id), "skipped": skipped}
+    skipped = pack(archive.path, request.checkpoints, bundle_limits(request.checkpoints), file)
+    return {"archive": archive_path(root_on_machines(request.shared_root), archive.submission_id), "skipped": skipped}
 
 
 @click.command(name="fetch", short_help="Write the archive of a job as a compressed tar.")
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--checkpoints", is_flag=True, default=None, help="With its checkpoints.")
-@common
+@common_options
 def fetch_command(as_json: bool, **options: Any) -> None:
     """Write the archive of the job ID to standard output, as a compressed tar: argus fetch ID > job.tar.gz
 
@@ -70,7 +65,7 @@ def fetch_command(as_json: bool, **options: Any) -> None:
         click.echo(f"skipped: {line}", err=True)
 
 
-# argus evidence: what Ray and the nodes of a job report now, written into its archive.
+# argus evidence: collects evidence, and writes it into the archive of the job.
 
 
 class EvidenceRequest(VerbRequest):
@@ -79,9 +74,9 @@ class EvidenceRequest(VerbRequest):
 
 
 def evidence(request: EvidenceRequest) -> dict[str, Any]:
-    """What was collected. Raises UnknownJobError, UnreadableError and OperationError."""
+    """Collect the evidence, and return what was collected. Raises UnknownJobError, UnreadableError, OperationError."""
     require_node(request)
-    archive = find_job(request.root / "jobs", request.submission_id)
+    archive = find_job(request.root / JOBS_DIR, request.submission_id)
     job = Registry().read(archive.submission_id)
     allow_host(job.address if job else "")
     os.umask(UMASK)
@@ -90,7 +85,7 @@ def evidence(request: EvidenceRequest) -> dict[str, Any]:
 
 @click.command(name="evidence", short_help="Collect evidence of a job.")
 @click.argument("submission_id", metavar="ID", required=False)
-@common
+@common_options
 def evidence_command(as_json: bool, **options: Any) -> None:
     """Collect stacks, logs and states of the job ID from Ray and from the job's nodes, without pausing any process."""
     request = request_from(EvidenceRequest, as_json, **options)
@@ -99,6 +94,6 @@ def evidence_command(as_json: bool, **options: Any) -> None:
         write_answer(result, changed=True)
         return
     nodes = f" from {', '.join(result['nodes'])}" if result["nodes"] else ""
-    debug = f"{on_machines(request.shared_root)}/jobs/{request.submission_id}/debug"
+    debug = f"{root_on_machines(request.shared_root)}/{JOBS_DIR}/{request.submission_id}/debug"
     for line in (f"{result['files']} files{nodes} in {debug}", *result["problems"]):
         click.echo(printable(line))

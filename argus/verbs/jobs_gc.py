@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus gc --jobs: removes checkpoints or archives of jobs that have ended."""
+"""argus gc --jobs: lists checkpoints or archives of ended jobs that are not needed any more, or removes them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,17 @@ from ..common.findings import Finding
 from ..common.shared_root import JOBS_DIR
 from ..common.text import size_text
 from ..jobs.registry import Registry
-from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalRules, RemovalScope, decide, decisions, job_uses
+from ..jobs.superfluous import SUPERFLUOUS, Decision, RemovalRules, RemovalScope, decide, decide_all, job_uses
 from ..staging.files import remove_tree
-from .request import VerbRequest, common, of_tag, request_from, require_same_cluster, show, write_answer
+from .request import (
+    VerbRequest,
+    common_options,
+    print_table,
+    request_from,
+    require_same_cluster,
+    tag_option,
+    write_answer,
+)
 
 HEADER = ("job", "state", "size", "verdict")
 REMOVED = "removed"
@@ -30,14 +38,16 @@ NO_RULE = Finding(
 
 
 class JobsGcRequest(VerbRequest, RemovalRules):
-    """The options of `gc --jobs`; remove: without it, and with check, nothing is removed."""
-
+    # Remove what is not needed; otherwise, or with `check`, only list it.
     remove: bool = False
     check: bool = False
 
 
 def remove(candidate: Decision, rules: RemovalRules, registry: Registry) -> tuple[str, list[Finding]]:
-    """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; returns the result as text."""
+    """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; return the new decision's text.
+
+    Findings tell what could not be removed.
+    """
     uses = job_uses(archives(candidate.archive.jobs), registry)
     current = decide(candidate.archive, candidate.index, uses, rules, time.time())
     if current.text != SUPERFLUOUS:
@@ -56,11 +66,11 @@ def remove(candidate: Decision, rules: RemovalRules, registry: Registry) -> tupl
 
 @click.command(name="gc --jobs", short_help="Remove old checkpoints or archives of jobs.")
 @click.option("--scope", type=click.Choice([*map(str, RemovalScope)]), help="What is removed.  [default: checkpoints]")
-@of_tag
+@tag_option
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
 @click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
 @click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
-@common
+@common_options
 def gc_jobs_command(as_json: bool, **options: Any) -> None:
     """List checkpoints or archives of jobs that have ended, or remove them.
 
@@ -70,19 +80,19 @@ def gc_jobs_command(as_json: bool, **options: Any) -> None:
     require_same_cluster(request)
     registry, removes = Registry(), request.remove and not request.check
     rows, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
-    for row in decisions(request.root / JOBS_DIR, request, registry, time.time()):
-        text = row.text
+    for decision in decide_all(request.root / JOBS_DIR, request, registry, time.time()):
+        text = decision.text
         if text == SUPERFLUOUS and removes:
-            text, problems = remove(row, request, registry)
+            text, problems = remove(decision, request, registry)
             findings += problems
-        rows.append(replace(row, text=text))
-    freed = sum(row.size for row in rows if row.text in (REMOVED, SUPERFLUOUS))
+        rows.append(replace(decision, text=text))
+    freed_bytes = sum(row.size for row in rows if row.text in (REMOVED, SUPERFLUOUS))
     sizes = [size_text(row.size) if row.size else "-" for row in rows]
     table = [[row.archive.submission_id, row.state, size, row.text] for row, size in zip(rows, sizes, strict=True)]
     if as_json:
-        result = {"rows": table, "freed": size_text(freed), "removes": removes}
+        result = {"rows": table, "freed": size_text(freed_bytes), "removes": removes}
         is_done = any(row.text == REMOVED for row in rows)
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=is_done)
         return
-    show(HEADER, table, findings)
-    click.echo(f"{size_text(freed)} {'freed' if removes else 'would be freed'}")
+    print_table(HEADER, table, findings)
+    click.echo(f"{size_text(freed_bytes)} {'freed' if removes else 'would be freed'}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus node: a node without a container, as a process of the user, in a session of its own.
+"""argus node: starts and removes a node that runs as a process of the user, without a container.
 
-Only for the playbooks, which start and remove it. `argus node DIRECTORY` is its supervisor.
+Only playbooks call it. To start a node, it launches `argus node DIRECTORY`, the supervisor that keeps Ray running.
 """
 
 from __future__ import annotations
@@ -27,53 +27,57 @@ from pydantic import Field
 
 from ..archive.program import Program
 from ..cluster.supervisor import NO_RESTART_FILE, kill_all, supervise
-from ..common.node_process import LOG, MARK, ORDER, RUNNING, STATE, look, neighbours, processes, supervisor
+from ..common import node_process
+from ..common.node_process import (
+    LOG_FILE,
+    MARK_VARIABLE,
+    ORDER_FILE,
+    RUNNING,
+    STATE_FILE,
+    neighbours,
+    read_node_process,
+)
 from ..io import writing
 from ..jobs.services import OperationError
-from .request import VerbRequest, common, request_from, write_answer
+from .request import VerbRequest, common_options, request_from, write_answer
 
-ENVIRONMENT = "environment.sh"
-# The fields of a request that go to the supervisor.
-OF_SUPERVISOR = {"command", "working_directory", "specification", "settings", "derived"}
-START_SECONDS, STOP_SECONDS = 15.0, 30.0
-LAST_WORDS = 1000
-# A node inherits from a Slurm step its GPUs and the variables set before the step. It does not inherit Slurm's own
-# variables, which change libraries, nor those of shells, of `module` and of the user.
-STEP = "SLURM_JOB_ID"
-NOT_OF_NODES = re.compile(
+SLURM_JOB_VARIABLE = "SLURM_JOB_ID"
+# The variables of a step that a node does not get: Slurm's own, which change how libraries behave, and those of shells,
+# of `module` and of the user. A node gets the others, such as those that select GPUs.
+NOT_INHERITED = re.compile(
     r"""(SLURM|SRUN|SBATCH|PMI|BASH|LMOD|_*MODULE|ANSIBLE|ARGUS)\w*(%%|\(\))?|_LM\w*|LOADEDMODULES|_|SHELL|SHLVL|(OLD)?PWD
     |ENVIRONMENT|TERM\w*|HOSTNAME|HOME|USER|LOGNAME|LC_\w+|PATH""",
     re.VERBOSE,
 )
+# The file with the environment of a node, for people's shells.
+ENVIRONMENT_FILE = "environment.sh"
+ORDER_FIELDS = {"command", "working_directory", "specification", "settings", "derived"}
+START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS = 15.0, 30.0
+LOG_END_CHARS = 1000
 
 
 class NodeRequest(VerbRequest):
-    """The options of `node`.
-
-    directory: of the node. working_directory: of Ray's sessions, removed with the last node of the cluster on the host;
-    empty if it is not known.
-    command: of Ray, which stays in the foreground. environment: the whole one, of every process of the node.
-    specification: identifies the settings of the node: one with another specification is started again. settings,
-    derived: as JSON, to explain later changes. check: only tell how it is.
-    """
-
     state: Literal["present", "absent"] = "present"
     directory: str
+    # The directory of Ray's sessions, which is removed with the last node of the cluster on the host; empty if unknown.
     working_directory: str
     command: list[str] = Field(default_factory=list)
+    # The complete environment of the processes of the node, to which a step of Slurm adds.
     environment: dict[str, str] = Field(default_factory=dict)
+    # A digest of the settings. A node with another one is started again.
     specification: str = ""
+    # The settings of the inventory and those computed from them, as JSON, with which a later run explains a change.
     settings: str = ""
     derived: str = ""
     check: bool = False
 
 
-def change(request: NodeRequest) -> tuple[dict[str, Any], bool]:
-    """Start or remove the node; returns its state, and whether it changed. Raises OperationError."""
+def apply(request: NodeRequest) -> tuple[dict[str, Any], bool]:
+    """Start or remove the node; return its state, and whether it changed. Raises OperationError."""
     directory = Path(request.directory).expanduser()
     sessions = Path(request.working_directory) if request.working_directory else None
     try:
-        node = look(directory)
+        node = read_node_process(directory)
         changed = (node.state, node.specification) != (RUNNING, request.specification)
         if request.state == "absent":
             changed = bool(node.state) if request.check else remove(directory, sessions)
@@ -81,28 +85,28 @@ def change(request: NodeRequest) -> tuple[dict[str, Any], bool]:
             start(directory, request)
     except OSError as error:
         raise OperationError(f"{error.filename or directory}: {error.strerror}") from error
-    return {"node": asdict(look(directory))}, changed
+    return {"node": asdict(read_node_process(directory))}, changed
 
 
 def start(directory: Path, request: NodeRequest) -> None:
-    """Start a node; what runs of it, or was left of it, is ended first. Raises OperationError and OSError."""
+    """Start a node, after ending all processes that an earlier start has left. Raises OperationError and OSError."""
     stop(directory)
     sessions = Path(request.working_directory)
     create_private_directory(directory)
     create_private_directory(sessions)
     if not neighbours(directory):
-        # The sessions of a Ray that has ended: nothing else ever removes them.
+        # The sessions of an earlier Ray, which nothing else ever removes.
         shutil.rmtree(sessions / "ray", ignore_errors=True)
     for entry in os.scandir(directory):
         # A FIFO or a link that a job has put there would be opened for writing.
-        if entry.name in (STATE, NO_RESTART_FILE) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
+        if entry.name in (STATE_FILE, NO_RESTART_FILE) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
             os.unlink(entry.path)
-    environment = with_step(request.environment, os.environ)
-    order = {**request.model_dump(include=OF_SUPERVISOR), "environment": environment}
-    writing.write_text(directory / ORDER, json.dumps(order), durable=False)
-    writing.write_text(directory / ENVIRONMENT, exports(environment), durable=False)
-    with writing.open_for_append(directory / LOG) as log:
-        # Without the mark, or it would end itself.
+    environment = with_slurm_step(request.environment, os.environ)
+    order = {**request.model_dump(include=ORDER_FIELDS), "environment": environment}
+    writing.write_text(directory / ORDER_FILE, json.dumps(order), durable=False)
+    writing.write_text(directory / ENVIRONMENT_FILE, export_script(environment), durable=False)
+    with writing.open_for_append(directory / LOG_FILE) as log:
+        # The supervisor does not get the mark of the node's processes: it kills all processes that have it.
         child = subprocess.Popen(
             [sys.executable, "-I", Program.of_this_process().path, "node", str(directory)],
             stdin=subprocess.DEVNULL,
@@ -112,38 +116,41 @@ def start(directory: Path, request: NodeRequest) -> None:
             env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             start_new_session=True,
         )
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < deadline and child.poll() is None:
-        node = look(directory)
+        node = read_node_process(directory)
         if node.state == RUNNING and node.started_at:
             return
         if node.restarts:
             break
         time.sleep(0.05)
-    words = (directory / LOG).read_text(errors="replace")[-LAST_WORDS:].splitlines()[-3:]
-    raise OperationError(f"Ray was not started: {' / '.join(words)} ({directory / LOG})")
+    last_lines = (directory / LOG_FILE).read_text(errors="replace")[-LOG_END_CHARS:].splitlines()[-3:]
+    raise OperationError(f"Ray was not started: {' / '.join(last_lines)} ({directory / LOG_FILE})")
 
 
 def stop(directory: Path) -> bool:
-    """End a node; whether there was anything to end."""
-    changed, began = False, time.monotonic()
-    while (pid := supervisor(directory)) is not None:
-        changed, lasted = True, time.monotonic() - began
+    """End all processes of a node; return whether there were any. Raises OperationError if some do not end."""
+    changed, start_time = False, time.monotonic()
+    while (pid := node_process.supervisor_pid(directory)) is not None:
+        changed, waited = True, time.monotonic() - start_time
         if pid > 0:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM if lasted <= STOP_SECONDS / 2 else signal.SIGKILL)
-        if lasted > STOP_SECONDS:
+                os.kill(pid, signal.SIGTERM if waited <= STOP_TIMEOUT_SECONDS / 2 else signal.SIGKILL)
+        if waited > STOP_TIMEOUT_SECONDS:
             raise OperationError(f"the supervisor of {directory} does not end; end it by hand (pid {pid})")
         time.sleep(0.1)
-    changed |= bool(processes(directory))
-    if left := kill_all(directory):
-        numbers = ", ".join(map(str, sorted(left)))
+    changed |= bool(node_process.node_pids(directory))
+    if remaining_pids := kill_all(directory):
+        numbers = ", ".join(map(str, sorted(remaining_pids)))
         raise OperationError(f"processes of the node do not end, even with SIGKILL: {numbers}; see ps and dmesg")
     return changed
 
 
 def remove(directory: Path, sessions: Path | None) -> bool:
-    """End a node and remove its files; whether there was anything. sessions: those of Ray, of all nodes of the host."""
+    """End a node and remove its files; return whether there was anything.
+
+    sessions: the directory of Ray's sessions, which all nodes of the cluster on this host share.
+    """
     changed = stop(directory)
     if directory.is_dir():
         changed = True
@@ -158,28 +165,7 @@ def remove(directory: Path, sessions: Path | None) -> bool:
     return changed
 
 
-def with_step(node_environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a node; in a step of Slurm with what the step has."""
-    if STEP not in environ:
-        return dict(node_environment)
-    # The directory of Ray's own Python stays the first.
-    first, *rest = node_environment.get("PATH", "").split(os.pathsep)
-    path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
-    step = {name: text for name, text in environ.items() if not NOT_OF_NODES.fullmatch(name)}
-    if not Path(step.get("TMPDIR", "/")).is_dir():
-        # It may be one of the host from which the job of Slurm was submitted.
-        del step["TMPDIR"]
-    return {**step, **node_environment, "PATH": path}
-
-
-def exports(environment: Mapping[str, str]) -> str:
-    """The environment of a node for people's shells."""
-    lines = (f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()) if name != MARK)
-    return "# The environment of this node: `. environment.sh`, and then `ray status`.\n" + "".join(lines)
-
-
 def belongs_to_user(directory: Path) -> bool:
-    """Whether it is a directory of this user, and no link."""
     try:
         status = directory.lstat()
     except OSError:
@@ -199,14 +185,36 @@ def create_private_directory(directory: Path) -> None:
     directory.chmod(0o700)
 
 
+def with_slurm_step(node_environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a node, with the variables of the step if `environ`, that of this process, is of a step."""
+    if SLURM_JOB_VARIABLE not in environ:
+        return dict(node_environment)
+    # The directory of Ray's own Python stays the first.
+    first, *rest = node_environment.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(dict.fromkeys([first, *environ.get("PATH", "").split(os.pathsep), *rest]))
+    step = {name: text for name, text in environ.items() if not NOT_INHERITED.fullmatch(name)}
+    if not Path(step.get("TMPDIR", "/")).is_dir():
+        # The value may be a directory of the host from which the job of Slurm was submitted.
+        del step["TMPDIR"]
+    return {**step, **node_environment, "PATH": path}
+
+
+def export_script(environment: Mapping[str, str]) -> str:
+    """A script that sets the environment of a node in a shell of people, without the mark of the node's processes."""
+    lines = (
+        f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()) if name != MARK_VARIABLE
+    )
+    return "# The environment of this node: `. environment.sh`, and then `ray status`.\n" + "".join(lines)
+
+
 @click.command(name="node", hidden=True)
 @click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@common
+@common_options
 def node_command(as_json: bool, directory: Path | None, **options: Any) -> None:
     """Keep the Ray of a node running that is a process, or start or remove it, as cluster_up.yml does."""
     if directory:
         if not supervise(directory):
             raise OperationError(f"another process keeps {directory} running")
         return
-    result, changed = change(request_from(NodeRequest, as_json, **options))
+    result, changed = apply(request_from(NodeRequest, as_json, **options))
     write_answer(result, changed=changed)

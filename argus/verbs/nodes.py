@@ -12,47 +12,42 @@ import click
 from pydantic import Field
 
 from ..archive.status import submission_id_of
-from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, state_of
+from ..cluster.membership import ClusterState, ExpectedNode, describe_node, describe_resources, read_cluster_state
 from ..common.identity import node_name
 from ..common.text import table
 from ..fabric.all_reduce import all_reduce
-from ..jobs.nodes import attempts_by_node, is_alive, remember_end, stop_new_work, wait_while_held
+from ..jobs.drain import attempts_by_node, is_alive, remember_ending_attempts, stop_new_work, wait_until_unused
 from ..jobs.services import OperationError
 from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
 from ..ray.api import RayApiError, RayHead, local_head, slowness_lines
 from ..ray.departures import loss_sentences
-from .request import VerbRequest, common, request_from, terminal_width, write_answer
-
-# argus nodes: the nodes of the cluster, their free resources and jobs; with --json also the missing nodes.
+from .request import VerbRequest, common_options, request_from, terminal_width, write_answer
 
 
 class NodesRequest(VerbRequest):
-    """The options of `nodes`.
-
-    expected: the nodes of the ready cluster. wait_timeout: how many seconds to wait for them.
-    """
-
+    # The nodes of the ready cluster; empty to compare with nothing.
     expected: list[ExpectedNode] = Field(default_factory=list)
     wait_timeout: float = 0.0
 
 
-def nodes(request: NodesRequest) -> ClusterState:
+def cluster_state(request: NodesRequest) -> ClusterState:
+    """The state of the cluster, with a problem if nodes are expected and no steward runs. Raises OperationError."""
     head = request.head()
     if head is None:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone knows its nodes.")
-    state = state_of(head, request.expected, request.wait_timeout)
+    state = read_cluster_state(head, request.expected, request.wait_timeout)
     if request.expected and not state.problem and not steward_runs(registry_path()):
         return replace(state, problem=NO_STEWARD)
     if not request.wait_timeout and not state.problem:
-        # Without the use, the nodes are still shown.
+        # If Ray does not answer here, the nodes are shown without free resources and jobs.
         with contextlib.suppress(RayApiError, KeyError, TypeError):
-            state = replace(state, nodes=with_use(head, state.nodes))
+            state = replace(state, nodes=with_free_and_jobs(head, state.nodes))
     return state
 
 
-def with_use(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The nodes with their jobs, and with what Ray counted as free on them, at most some seconds ago."""
+def with_free_and_jobs(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The nodes with their jobs, and with the resources that Ray counted as free some seconds ago."""
     free = {worker.node_id: worker for worker in head.capacity(since=1)}
     attempts = attempts_by_node(head)
     return [
@@ -66,8 +61,11 @@ def with_use(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> list[dict[str
     ]
 
 
-def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
-    """The lines about the nodes that the head knows, without those that have been replaced."""
+def state_lines(state: ClusterState, width: int | None) -> list[str]:
+    """The table of the nodes that the head knows, and notes on lost nodes and a slow head.
+
+    Of several nodes with the same name, only the latest is shown.
+    """
     latest = {node["node_name"]: node for node in sorted(state.nodes, key=lambda node: node.get("start_time_ms", 0))}
     rows = [
         [
@@ -80,46 +78,42 @@ def shown_nodes(state: ClusterState, width: int | None) -> list[str]:
         ]
         for name, node in sorted(latest.items())
     ]
-    nodes = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
-    return [nodes, *loss_sentences(state.bad_nodes), *slowness_lines(state.slow)]
+    nodes_table = table(["node", "state", "resources", "free", "jobs", "address"], rows, width)
+    return [nodes_table, *loss_sentences(state.bad_nodes), *slowness_lines(state.slow)]
 
 
 @click.command(name="nodes", short_help="Show the nodes of the cluster.")
-@common
+@common_options
 def nodes_command(as_json: bool, **options: Any) -> None:
     """Show the nodes that the head of the cluster knows, with what is free on them, and their jobs."""
-    state = nodes(request_from(NodesRequest, as_json, **options))
+    state = cluster_state(request_from(NodesRequest, as_json, **options))
     if as_json:
         write_answer(state.to_json())
         return
     if state.problem:
         raise OperationError(state.problem)
-    click.echo("\n".join(shown_nodes(state, terminal_width())))
+    click.echo("\n".join(state_lines(state, terminal_width())))
 
 
-# argus drain: a worker gets no new work.
-#
-# Only for drain.yml, which keeps the worker's machine from starting it again: it would be a new one, which gets work.
+# argus drain: tells Ray to give a worker no new work, and waits until no job uses it.
 
 
 class DrainRequest(VerbRequest):
-    """The options of `drain`.
-
-    worker, node_id: its name, and Ray's id of it. wait_timeout: how many seconds to wait for its jobs.
-    held_by: wait no longer when other jobs than these use it; None: wait until none does.
-    ends_jobs: it is removed although jobs use it. check: change nothing, and wait for nothing.
-    """
-
     worker: str
     node_id: str
     wait_timeout: float = 0.0
+    # The jobs that the caller knows to use the worker: wait no longer when the jobs differ. None: wait for all jobs.
     held_by: list[str] | None = None
+    # Whether the caller will remove the worker even while jobs use it, so that their stewards can say why they ended.
     ends_jobs: bool = False
     check: bool = False
 
 
 def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
-    """The jobs that use a worker, and whether it gets no new work only since now. Raises OperationError."""
+    """Drain a worker. Returns what wait_until_unused returns, and whether it still got work before this call.
+
+    Raises OperationError.
+    """
     head, registry, node_id = local_head(request.address), registry_path(), request.node_id
     try:
         changed = node_id not in departures.draining_nodes(registry) and is_alive(head, node_id)
@@ -128,35 +122,32 @@ def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
             departures.forget_losses(registry, request.worker)
             departures.forget_all_draining_but(frozenset(node["node_id"] for node in head.nodes()), registry)
         if request.ends_jobs and not request.check:
-            remember_end(head, node_id, request.worker, registry)
-        return wait_while_held(head, node_id, 0 if request.check else request.wait_timeout, request.held_by), changed
+            remember_ending_attempts(head, node_id, request.worker, registry)
+        timeout = 0 if request.check else request.wait_timeout
+        return wait_until_unused(head, node_id, timeout, request.held_by), changed
     except (RayApiError, OSError) as error:
         raise OperationError(f"the node still gets new work, or its jobs are unknown: {error}") from error
 
 
 @click.command(name="drain", hidden=True)
-@common
+@common_options
 def drain_command(as_json: bool, **options: Any) -> None:
     """Let a worker get no new work, as drain.yml does."""
     drained, changed = drain(request_from(DrainRequest, as_json, **options))
     write_answer(drained, changed=changed)
 
 
-# argus all_reduce: for preflight, an all-reduce over the workers of the running cluster.
+# argus all_reduce: measures an all-reduce over the workers of the running cluster, for preflight.
 
 
 class AllReduceRequest(VerbRequest):
-    """The options of `all_reduce`, which changes nothing.
-
-    workers: the names of all of them.
-    """
-
     workers: list[str]
+    # All modules send it; this verb never changes anything.
     check: bool = False
 
 
 @click.command(name="all_reduce", hidden=True)
-@common
+@common_options
 def all_reduce_command(as_json: bool, **options: Any) -> None:
     """Measure an all-reduce over all workers, and name the one that fails or is slow, as preflight does."""
     request = request_from(AllReduceRequest, as_json, **options)

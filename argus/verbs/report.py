@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus report, pages: the page of a job, or of several, and the list of all jobs."""
+"""argus report, pages: the page of a job, a page that compares several, and the list of all jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..io.writing import write_text
 from ..jobs.bundle import INDEX
 from ..jobs.listing import UnknownJobError, find_job, has_tags
 from ..jobs.registry import Registry
-from ..jobs.services import OperationError, jobs_api
+from ..jobs.services import OperationError, jobs_api_address
 from ..ray.admission import registry_path
 from ..ray.api import RayApiError, local_head
 from ..ray.departures import bad_nodes
@@ -29,19 +29,20 @@ from ..report.data import read_job
 from ..report.index import read_rows, render_index
 from ..report.page import render_page, write_page
 from .fetch import STDOUT
-from .request import VerbRequest, common, of_tag, request_from, write_answer
+from .request import VerbRequest, common_options, request_from, tag_option, write_answer
 
 MAX_JOBS = 20
+# The lowest priority: pages must not slow down what else runs on the head.
+NICE = 19
 
 
 class ReportRequest(VerbRequest):
-    """tags: further jobs, those with all of these tags."""
-
+    # Ids of jobs, or paths of fetched archives.
     submission_ids: tuple[str, ...] = ()
     tags: dict[str, Any] = Field(default_factory=dict)
 
     def names(self) -> list[str]:
-        """The jobs, each once, those with the tags in the order of their submission."""
+        """The ids and paths of all jobs, each once; those with the tags last, in the order of their submission."""
         with_tags = [job for job in archives(self.root / JOBS_DIR) if has_tags(job, self.tags)] if self.tags else []
         tagged = [archive.submission_id for archive in sorted(with_tags, key=Archive.created_at)]
         return list(dict.fromkeys((*self.submission_ids, *tagged)))
@@ -51,13 +52,13 @@ def report(request: ReportRequest) -> str:
     """The page of jobs, from their archives alone. Raises UnknownJobError."""
     names = request.names()
     if not 0 < len(names) <= MAX_JOBS:
-        counted = f", but {len(names)} have these tags" if request.tags else ""
-        raise click.UsageError(f"name 1 to {MAX_JOBS} jobs{counted}: argus report ID -o report.html")
+        match_text = f", but {len(names)} have these tags" if request.tags else ""
+        raise click.UsageError(f"name 1 to {MAX_JOBS} jobs{match_text}: argus report ID -o report.html")
     return render_page([read_job(archive_of(request.root, name)) for name in names], time.time())
 
 
 def archive_of(root: Path, name: str) -> Archive:
-    """The archive of a job by its id, or by the path where fetch has left it."""
+    """The archive of a job by its id, or by the path to which `fetch` has copied it."""
     if os.sep not in name:
         return find_job(root / JOBS_DIR, name)
     archive = Archive(Path(name).resolve())
@@ -68,9 +69,9 @@ def archive_of(root: Path, name: str) -> Archive:
 
 @click.command(name="report", short_help="Write a page of a job, or of several.")
 @click.argument("submission_ids", metavar="ID...", nargs=-1)
-@of_tag
+@tag_option
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: stdout]")
-@common
+@common_options
 def report_command(as_json: bool, submission_ids: Sequence[str], output: Path | None, **options: Any) -> None:
     """Write one HTML file about the job ID, or one that compares several: argus report ID -o report.html
 
@@ -92,9 +93,7 @@ def report_command(as_json: bool, submission_ids: Sequence[str], output: Path | 
         write_answer({"output": str(output or ""), "bytes": len(html.encode())}, err=True)
 
 
-# argus pages: the pages of jobs in their archives, of the steward.
-
-NICE = 19
+# argus pages: renews the pages of jobs in their archives, and the list of all jobs. Only the steward calls it.
 
 
 @click.command(name="pages", hidden=True)
@@ -105,7 +104,7 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
     os.umask(node.UMASK)
     registry, roots = Registry(), set()
     for submission_id in submission_ids:
-        # A job can put anything into its archive, which must not keep the others from their pages.
+        # A job can put anything into its archive; the other jobs get their pages all the same.
         with errors_to_stderr(f"{submission_id}: its page"):
             job = registry.read(submission_id)
             if job:
@@ -113,14 +112,14 @@ def pages_command(submission_ids: tuple[str, ...]) -> None:
                 write_page(Archive(archive_path(job.shared_root, submission_id)))
     for root in map(Path, sorted(roots)):
         with errors_to_stderr(f"the list of jobs in {root}"):
-            text = render_index(read_rows(root / JOBS_DIR), *nodes(), root, time.time())
+            text = render_index(read_rows(root / JOBS_DIR), *nodes_and_losses(), root, time.time())
             write_text(root / JOBS_DIR / INDEX, text, durable=False)
 
 
-def nodes() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:
-    """The nodes of the cluster, and those that jobs have lost."""
+def nodes_and_losses() -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any]]:
+    """The nodes of the cluster, and those that jobs have lost; nothing if the head does not answer."""
     with contextlib.suppress(RayApiError):
-        return local_head(jobs_api(), patience=0).nodes(), bad_nodes(registry_path(), time.time())
+        return local_head(jobs_api_address(), patience=0).nodes(), bad_nodes(registry_path(), time.time())
     return [], {}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the options of a verb, and writes its answer."""
+"""What all verbs share: their options from the command line or standard input, and their answer as JSON or text."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import click
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..common.findings import Finding, errors, findings_table
-from ..common.identity import NODE, mismatch, node_name
+from ..common.identity import NODE, cluster_mismatch, node_name
 from ..common.text import table
-from ..jobs.services import OperationError, Services, jobs_api, shared_root
+from ..jobs.services import OperationError, Services, jobs_api_address, node_shared_root
 from ..ray.api import RayHead, allow_host, job_client, local_head
 
 MAX_REQUEST_BYTES = 8 << 20
 
 
 class VerbRequest(BaseModel):
-    """The options of all verbs."""
+    """The options of all verbs, to which each verb adds its own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    shared_root: str = Field(default_factory=shared_root)
-    # The address of the head's Jobs API; if empty, only archives are read.
-    address: str = Field(default_factory=jobs_api)
-    # The shared root of the inventory on the machines; empty for that of this node.
+    shared_root: str = Field(default_factory=node_shared_root)
+    # The address of the head's Jobs API. Empty: only archives are read.
+    address: str = Field(default_factory=jobs_api_address)
+    # The path of the caller's shared root on the machines, which tells clusters apart; empty if there is no inventory.
     shared_root_source: str = ""
 
     @property
@@ -43,33 +43,30 @@ class VerbRequest(BaseModel):
 
 
 def require_node(request: VerbRequest) -> None:
+    """Raise OperationError if this process is not in a node of the caller's cluster."""
     if NODE not in os.environ:
         raise OperationError("This node is not up. cluster_up.yml brings the cluster up")
-    if problem := mismatch(request.shared_root_source):
+    require_same_cluster(request)
+
+
+def require_same_cluster(request: VerbRequest) -> None:
+    """Raise OperationError if the caller means another shared root than this node has."""
+    if problem := cluster_mismatch(request.shared_root_source):
         raise OperationError(problem)
 
 
-def services(request: VerbRequest) -> Services:
-    """The services for operations on jobs. Raises OperationError for a head of another cluster."""
+def job_services(request: VerbRequest) -> Services:
+    """The services for operations on jobs. Raises OperationError if this is not the head of the caller's cluster."""
     require_same_cluster(request)
     if not request.address:
         raise OperationError(f"{node_name()} is not the head of its cluster, which alone submits and stops jobs.")
-    # The address of a JobSpec or an archive gets the token only if it is this one, or on the head itself.
+    # An address in a JobSpec or an archive gets the cluster's token only if it is this one, or on the head itself.
     allow_host(request.address)
     return Services(head=local_head, client=job_client, address=request.address)
 
 
-def require_same_cluster(request: VerbRequest) -> None:
-    """Raises OperationError if the caller means another shared root than this node has."""
-    if problem := mismatch(request.shared_root_source):
-        raise OperationError(problem)
-
-
-AnyRequest = TypeVar("AnyRequest", bound=VerbRequest)
-
-
-def common(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of all verbs for people."""
+def common_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A decorator that adds the options of all verbs on the command line."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Read options from standard input and answer in JSON."),
         click.option("--shared-root", help="The path of the shared root.  [default: this node's]"),
@@ -79,21 +76,24 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def as_mapping(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+def parse_tags(_context: click.Context, _option: click.Parameter, values: Sequence[str]) -> dict[str, str]:
     if malformed := [value for value in values if "=" not in value]:
         raise click.BadParameter(f"{', '.join(malformed)}: write NAME=VALUE")
     return dict(value.split("=", 1) for value in values)
 
 
-of_tag = click.option(
-    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=as_mapping, help="Only jobs with this tag."
+tag_option = click.option(
+    "--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_tags, help="Only jobs with this tag."
 )
 
 
-def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False, **options: Any) -> AnyRequest:
-    """The options of the command line, and with --json those of standard input.
+AnyRequest = TypeVar("AnyRequest", bound=VerbRequest)
 
-    one_line: the request is its first line, and a file follows.
+
+def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False, **options: Any) -> AnyRequest:
+    """The request of a verb: the options of the command line, and with --json those of standard input.
+
+    one_line: only the first line of standard input is the request; a file follows. Raises click.UsageError.
     """
     set_options = {name: value for name, value in options.items() if value is not None}
     read = sys.stdin.buffer.readline if one_line else sys.stdin.buffer.read
@@ -112,13 +112,17 @@ def request_from(model: type[AnyRequest], as_json: bool, one_line: bool = False,
 def write_answer(
     result: Mapping[str, Any], findings: Sequence[Finding] = (), changed: bool = False, err: bool = False
 ) -> None:
-    """Write an answer to this process's standard output, even with another sys.stdout, or with `err` to sys.stderr."""
+    """Write the answer of a verb as one line of JSON.
+
+    err: to standard error, for verbs whose standard output is a file. Otherwise to the standard output of the process,
+    even while sys.stdout is redirected.
+    """
     answer = {"changed": changed, "findings": [finding.as_dict() for finding in findings], "result": result}
     click.echo(json.dumps(answer), sys.stderr if err else sys.__stdout__)
 
 
-def show(header: Sequence[str], rows: Sequence[Sequence[Any]], findings: Sequence[Finding]) -> None:
-    """Print a table and findings for people. With an error among them, the exit code is 1."""
+def print_table(header: Sequence[str], rows: Sequence[Sequence[Any]], findings: Sequence[Finding]) -> None:
+    """Print a table and findings for people, and end with exit code 1 if there is an error among the findings."""
     click.echo(table(header, rows, terminal_width()))
     if findings:
         click.echo(f"\n{findings_table(findings, terminal_width())}")
@@ -127,4 +131,5 @@ def show(header: Sequence[str], rows: Sequence[Sequence[Any]], findings: Sequenc
 
 
 def terminal_width() -> int | None:
+    """The number of columns of the terminal; None if standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

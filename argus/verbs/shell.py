@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus shell: a shell on the node of a job's driver, with the environment of that job."""
+"""argus shell: opens a shell on the node of a job's driver, with the environment of that job and as its user."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from ..common.text import duration, printable
 from ..hooks import worker_secrets
 from ..jobs.listing import find_job
 from ..jobs.services import OperationError
-from .request import VerbRequest, common, request_from
+from .request import VerbRequest, common_options, request_from
 
-# The time before the end of a job at which its shells are warned.
-NOTICE_SECONDS, LOOK_SECONDS = 300.0, 5.0
+# How long before the deadline of a job its shells are warned.
+NOTICE_SECONDS = 300.0
+POLL_INTERVAL_SECONDS = 5.0
 
 
 @click.command(name="shell", short_help="Open a shell with the environment of a running job.")
 @click.argument("submission_id", metavar="ID")
-@common
+@common_options
 def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     """Open a shell with the environment of the job ID, whose driver runs on this node, as the user of the job."""
     archive = find_job(request_from(VerbRequest, as_json, **options).root / JOBS_DIR, submission_id)
@@ -46,7 +47,7 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
     except OSError as error:
         raise OperationError(f"the driver of {archive.submission_id} does not run, or is not yours: {error}") from error
     environment = dict(pair.split("=", 1) for pair in text.split("\0") if "=" in pair)
-    # With it, a ray.init would replace the driver of the job.
+    # With this variable, a ray.init in the shell would replace the driver of the job.
     environment.pop(JOB_CONFIG_VARIABLE, None)
     # A job can write any process id into its archive.
     if environment.get(JOB_VARIABLE) != archive.submission_id:
@@ -65,15 +66,18 @@ def shell_command(as_json: bool, submission_id: str, **options: Any) -> None:
 
 
 def announce_end(submitted_at: float | None, deadline: float | None) -> None:
-    """Say when the job ends by its deadline, and again a few minutes before, from a process of its own."""
+    """Print when the job ends by its deadline, and warn again NOTICE_SECONDS before, from a child process."""
     if not deadline or not submitted_at:
         return
-    left = submitted_at + deadline - time.time()
-    click.echo(f"This job ends in {duration(left)}, at its deadline.", err=True)
-    shell, until = os.getpid(), time.monotonic() + left - NOTICE_SECONDS
+    seconds_left = submitted_at + deadline - time.time()
+    click.echo(f"This job ends in {duration(seconds_left)}, at its deadline.", err=True)
+    shell_pid, notice_time = os.getpid(), time.monotonic() + seconds_left - NOTICE_SECONDS
     if os.fork() == 0:
-        while os.getppid() == shell and time.monotonic() < until:
-            time.sleep(LOOK_SECONDS)
-        if os.getppid() == shell:
-            click.echo(f"\r\nThis job ends in {duration(min(left, NOTICE_SECONDS))}, at its deadline.\r", err=True)
+        # Without the shell, this process gets another parent.
+        while os.getppid() == shell_pid and time.monotonic() < notice_time:
+            time.sleep(POLL_INTERVAL_SECONDS)
+        if os.getppid() == shell_pid:
+            click.echo(
+                f"\r\nThis job ends in {duration(min(seconds_left, NOTICE_SECONDS))}, at its deadline.\r", err=True
+            )
         os._exit(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus staged, gc: models, datasets and snapshots with the jobs that use them, and the removal of old snapshots."""
+"""argus staged: lists models, datasets and snapshots, with the jobs that use them. argus gc: removes old snapshots."""
 
 from __future__ import annotations
 
@@ -14,16 +14,23 @@ from ..staging.listing import entry_findings, list_staged, table_row
 from ..staging.options import StagingError, Verify, check_shared_root
 from ..staging.snapshots import SUPERFLUOUS, remove_snapshot, snapshot_verdicts
 from ..staging.usage import programs_in_use
-from .request import VerbRequest, common, request_from, require_same_cluster, show, write_answer
+from .request import VerbRequest, common_options, print_table, request_from, require_same_cluster, write_answer
 
-HEADER = ("kind", "name", "size", "staged", "source", "used by")
+STAGED_HEADER = ("kind", "name", "size", "staged", "source", "used by")
+GC_HEADER = ("name", "staged", "size", "verdict")
+NO_RULE = Finding(
+    "keep",
+    "nothing was removed: neither a number nor an age is set",
+    "set how many of the newest snapshots stay (-e keep=5; argus gc --keep 5), or how old they may be "
+    "(-e keep_days=30; argus gc --keep-days 30), or both",
+)
 
 
 class StagedRequest(VerbRequest):
     """The options of `staged`."""
 
     verify: Verify = Verify.QUICK
-    # All actions send it; this verb never changes anything.
+    # All modules send it; this verb never changes anything.
     check: bool = False
 
 
@@ -33,7 +40,7 @@ class StagedRequest(VerbRequest):
     type=click.Choice([verify.value for verify in Verify]),
     help="How files are compared with manifests.  [default: quick]",
 )
-@common
+@common_options
 def staged_command(as_json: bool, **options: Any) -> None:
     """List what is staged, and the jobs that use it."""
     request = request_from(StagedRequest, as_json, **options)
@@ -44,24 +51,14 @@ def staged_command(as_json: bool, **options: Any) -> None:
         staged = [entry.as_dict() for entry in entries]
         write_answer({"staged": staged, "rows": rows, "findings": [finding.as_dict() for finding in findings]})
         return
-    show(HEADER, rows, findings)
-
-
-# argus gc: removes snapshots of verl that are not needed any more.
-
-GC_HEADER = ("name", "staged", "size", "verdict")
-NO_RULE = Finding(
-    "keep",
-    "nothing was removed: neither a number nor an age is set",
-    "set how many of the newest snapshots stay (-e keep=5; argus gc --keep 5), or how old they may be "
-    "(-e keep_days=30; argus gc --keep-days 30), or both",
-)
+    print_table(STAGED_HEADER, rows, findings)
 
 
 class GcRequest(VerbRequest):
-    """The options of `gc`. declared: the snapshots of the inventory. check: remove nothing."""
+    """The options of `gc`. A snapshot stays if `keep`, `keep_days`, the inventory or a job needs it."""
 
     keep: int = 0
+    # Snapshots that are less than so many days old stay; 0 for no such rule.
     keep_days: float = 0
     declared: Sequence[dict[str, Any]] = ()
     check: bool = False
@@ -71,7 +68,7 @@ class GcRequest(VerbRequest):
 @click.option("--keep", type=int, help="How many of the newest snapshots stay.")
 @click.option("--keep-days", type=float, help="Younger snapshots stay, in days.")
 @click.option("--check", is_flag=True, default=None, help="Only list them.")
-@common
+@common_options
 def gc_command(as_json: bool, **options: Any) -> None:
     """Remove all snapshots that neither of the options keeps, and that no job uses which has not ended.
 
@@ -95,4 +92,4 @@ def gc_command(as_json: bool, **options: Any) -> None:
         result = {"rows": rows, "removed": removed, "programs": programs_in_use(request.root)}
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=bool(removed))
         return
-    show(GC_HEADER, rows, findings)
+    print_table(GC_HEADER, rows, findings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus status, logs: one job, the latest ones, or the log of one."""
+"""argus status: shows one job, or the latest ones. argus logs: shows the log of a job, or follows it."""
 
 from __future__ import annotations
 
@@ -14,61 +14,66 @@ from ..archive.status import ENDED
 from ..common.identity import cluster_name
 from ..common.text import printable_line
 from ..jobs.info import JobInfo, JobList
+from ..jobs.job_list_report import jobs_report
 from ..jobs.listing import job_status, jobs_status
 from ..jobs.logs import BEGINNING, Selection
-from ..jobs.report import field, job_report, jobs_report
+from ..jobs.report import field_line, job_report
 from ..ray.api import slowness_lines
-from .request import VerbRequest, common, of_tag, request_from, terminal_width, write_answer
+from .request import VerbRequest, common_options, request_from, tag_option, terminal_width, write_answer
 
-# argus status: one job, or the latest ones.
+# The time for which one call waits for more lines of a log.
+FOLLOW_SECONDS = 10.0
 
 
 class StatusRequest(VerbRequest):
     submission_id: str = ""
+    # Which jobs to list: those with all of these tags, and at most so many.
     tags: dict[str, Any] = Field(default_factory=dict)
     limit: int = 20
+    # The number of lines of the end of the log, or the position after which lines are wanted.
     tail: int = 0
     log_position: str | None = None
+    # For how many seconds to wait for the end of the job, or for lines after the position.
     wait_timeout: float = 0.0
-    # Which lines of the log, see Selection.
     rank: str = ""
     attempt: int = 0
     first_errors: bool = False
 
 
 def status(request: StatusRequest) -> dict[str, Any]:
-    """One job, or the latest ones. Raises what job_status raises."""
+    """One job, or the latest ones, as JSON. Raises what job_status raises."""
     head = request.head()
     if not request.submission_id:
         return jobs_status(request.root, head, request.limit, request.tags)
-    wait = (request.tail, request.log_position, request.wait_timeout)
     selection = Selection(request.rank, request.attempt, request.first_errors)
-    return job_status(request.root, head, request.submission_id, *wait, selection)
+    log_options = (request.tail, request.log_position, request.wait_timeout, selection)
+    return job_status(request.root, head, request.submission_id, *log_options)
 
 
-def shown_status(answer: dict[str, Any]) -> list[str]:
+def status_lines(answer: dict[str, Any]) -> list[str]:
     width = terminal_width()
     if "job" in answer:
         job = JobInfo.from_json(answer["job"])
         logs = f"argus logs {job.submission_id}"
-        report = job_report(job, answer["time"], [field("Log", logs if job.ended else f"{logs} --follow")], width)
+        log_line = field_line("Log", logs if job.ended else f"{logs} --follow")
+        report = job_report(job, answer["time"], [log_line], width)
     else:
-        listed = JobList.from_json(answer)
-        commands = {
-            "status_command": "argus status ID",
-            "submit_command": "argus submit FILE",
-        }
         report = jobs_report(
-            listed, answer["time"], cluster=cluster_name() or "of this node", **commands, columns=width
+            JobList.from_json(answer),
+            answer["time"],
+            cluster=cluster_name() or "of this node",
+            status_command="argus status ID",
+            submit_command="argus submit FILE",
+            columns=width,
         )
     return [*slowness_lines(answer["slow"]), *report.lines(width)]
 
 
 @click.command(name="status", short_help="Show a job, or the latest ones.")
 @click.argument("submission_id", metavar="[ID]", required=False)
-@of_tag
+@tag_option
 @click.option("--limit", type=int, help="How many jobs to list.  [default: 20]")
-@common
+@common_options
 def status_command(as_json: bool, **options: Any) -> None:
     """Show the job ID, or the latest jobs."""
     request = request_from(StatusRequest, as_json, **options)
@@ -76,16 +81,11 @@ def status_command(as_json: bool, **options: Any) -> None:
         write_answer(status(request))
         return
     request = request.model_copy(update={"tail": 5})
-    click.echo("\n".join(shown_status(status(request))))
-
-
-# argus logs: the log of a job.
-
-FOLLOW_SECONDS = 10.0
+    click.echo("\n".join(status_lines(status(request))))
 
 
 def follow_log(request: StatusRequest) -> Iterator[str]:
-    """The lines of a job's log from a position on that are meant, until the job has ended."""
+    """The chosen lines of a job's log after the request's position, until the job has ended; then its state."""
     position = request.log_position
     request = request.model_copy(update={"first_errors": False})
     while True:
@@ -106,7 +106,7 @@ def follow_log(request: StatusRequest) -> Iterator[str]:
 @click.option("--rank", metavar="N", help="Only lines of this rank of torch.")
 @click.option("--attempt", type=int, metavar="N", help="Only lines of this attempt.")
 @click.option("--first-error", "first_errors", is_flag=True, default=None, help="The first error of each process.")
-@common
+@common_options
 def logs_command(as_json: bool, follow: bool, **options: Any) -> None:
     """Show the log of the job ID."""
     request = request_from(StatusRequest, as_json, **options)

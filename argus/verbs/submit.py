@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus submit, resubmit, admit: create a job from a JobSpec."""
+"""argus submit: creates a job from a JobSpec. argus resubmit: does so with the JobSpec of an earlier job.
+
+argus admit: checks a job whose dependency has succeeded; only the steward calls it.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,22 @@ from ..common.findings import Finding, findings_table
 from ..common.shared_root import JOBS_DIR, with_host_path
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.request import JobRequest, resubmission
-from ..jobs.services import Effect, RefusedError, Services, on_machines
+from ..jobs.services import Effect, RefusedError, Services, root_on_machines
 from ..jobs.submit import admit_dependent
 from ..jobs.submit import submit as submit_job
 from ..jobspec.parse import SET, with_defaults
-from .request import VerbRequest, common, request_from, services, terminal_width, write_answer
-
-# argus submit: check a JobSpec, and create its job.
+from .request import VerbRequest, common_options, job_services, request_from, terminal_width, write_answer
 
 
 class SubmitRequest(VerbRequest, JobRequest):
-    """The options of `submit` and `resubmit`; see jobs/request.py."""
-
-    def of_job(self) -> JobRequest:
+    def job_request(self) -> JobRequest:
         """The request with the defaults of this node."""
-        of_node = {"shared_root": self.shared_root, "ray": {"address": self.address}}
-        return self.model_copy(update={"defaults": with_defaults(self.defaults, of_node)})
+        node_defaults = {"shared_root": self.shared_root, "ray": {"address": self.address}}
+        return self.model_copy(update={"defaults": with_defaults(self.defaults, node_defaults)})
 
-    def located(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Findings that also name the shared root's path on the machines, where people copy files."""
-        root, source = self.shared_root, on_machines(self.shared_root)
+    def with_host_paths(self, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings, which then also name the path of the shared root on the machines, where people copy files."""
+        root, source = self.shared_root, root_on_machines(self.shared_root)
         return [
             replace(
                 finding,
@@ -46,50 +45,51 @@ class SubmitRequest(VerbRequest, JobRequest):
         ]
 
 
-def submit(request: SubmitRequest, job: JobRequest, outside: Services) -> Effect:
+def submit(request: SubmitRequest, job: JobRequest, services: Services) -> Effect:
     try:
-        return submit_job(job, outside)
+        return submit_job(job, services)
     except RefusedError as refused:
-        raise RefusedError(request.located(refused.findings)) from refused
+        raise RefusedError(request.with_host_paths(refused.findings)) from refused
 
 
-def write_submitted(request: SubmitRequest, answer: Effect, as_json: bool) -> None:
-    findings, job = request.located(answer.findings), answer.result
+def write_effect(request: SubmitRequest, effect: Effect, as_json: bool) -> None:
+    findings, job = request.with_host_paths(effect.findings), effect.result
     if as_json:
-        write_answer(job, findings, answer.changed)
+        write_answer(job, findings, effect.changed)
         return
     if findings:
         click.echo(findings_table(findings, terminal_width()))
     if request.check:
         click.echo(f"The job would be {job['state']}: no errors were found.")
     else:
-        before = "" if answer.changed else ", submitted before"
+        before = "" if effect.changed else ", submitted before"
         click.echo(f"Job {job['submission_id']}: {job['state']}{before}")
         click.echo(f"Status:   argus status {job['submission_id']}")
         click.echo(f"Log:      argus logs {job['submission_id']} --follow")
 
 
-def written_jobspec(file: Any) -> Any:
+def read_jobspec(file: Any) -> Any:
+    """The content of a JobSpec file. Raises click.UsageError if it is not YAML."""
     try:
         return yaml.safe_load(file)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise click.UsageError(f"{file.name} is not YAML: {error}") from error
 
 
-def as_command_line(_context: click.Context, _argument: click.Parameter, values: Sequence[str]) -> list[dict[str, Any]]:
+def parse_changes(_context: click.Context, _argument: click.Parameter, values: Sequence[str]) -> list[dict[str, Any]]:
     if malformed := [value for value in values if "=" not in value]:
         raise click.BadParameter(f"{', '.join(malformed)}: write KEY=VALUE")
     return [{SET: list(values)}] if values else []
 
 
-changes = click.argument("command_line", metavar="[KEY=VALUE]...", nargs=-1, callback=as_command_line)
+changes_argument = click.argument("command_line", metavar="[KEY=VALUE]...", nargs=-1, callback=parse_changes)
 
 
 @click.command(name="submit", short_help="Check a JobSpec, and submit it.")
 @click.argument("file", metavar="[FILE]", type=click.File("rb"), default="-")
-@changes
+@changes_argument
 @click.option("--check", is_flag=True, help="Check everything, submit nothing.")
-@common
+@common_options
 def submit_command(as_json: bool, file: Any, **options: Any) -> None:
     """Submit the JobSpec in FILE, or on standard input, with keys or overrides of the trainer set to other values.
 
@@ -99,11 +99,8 @@ def submit_command(as_json: bool, file: Any, **options: Any) -> None:
     if not as_json:
         if file.name == "<stdin>" and sys.stdin.isatty():
             raise click.UsageError("name a JobSpec file: argus submit FILE")
-        request = request.model_copy(update={"jobspec": written_jobspec(file)})
-    write_submitted(request, submit(request, request.of_job(), services(request)), as_json)
-
-
-# argus resubmit: submit an earlier job again, with its JobSpec.
+        request = request.model_copy(update={"jobspec": read_jobspec(file)})
+    write_effect(request, submit(request, request.job_request(), job_services(request)), as_json)
 
 
 class ResubmitRequest(SubmitRequest):
@@ -112,22 +109,19 @@ class ResubmitRequest(SubmitRequest):
 
 @click.command(name="resubmit", short_help="Submit an earlier job again.")
 @click.argument("submission_id", metavar="ID", required=False)
-@changes
+@changes_argument
 @click.option("--check", is_flag=True, help="Check everything, submit nothing.")
-@common
+@common_options
 def resubmit_command(as_json: bool, **options: Any) -> None:
     """Submit the job ID again, with the JobSpec with which it was submitted."""
     request = request_from(ResubmitRequest, as_json, **options)
-    outside = services(request)
+    services = job_services(request)
     job_id = request.submission_id
-    # Its archive may be gone.
+    # Without the archive of the earlier job, a whole id is enough.
     with contextlib.suppress(UnknownJobError):
         job_id = find_job(request.root / JOBS_DIR, job_id).submission_id
-    job = resubmission(request.of_job(), job_id, outside.registry)
-    write_submitted(request, submit(request, job, outside), as_json)
-
-
-# argus admit: check a job whose dependency has succeeded. The steward of the cluster calls it.
+    job = resubmission(request.job_request(), job_id, services.registry)
+    write_effect(request, submit(request, job, services), as_json)
 
 
 class AdmitRequest(VerbRequest):
@@ -136,8 +130,8 @@ class AdmitRequest(VerbRequest):
 
 @click.command(name="admit", hidden=True)
 @click.argument("submission_id", metavar="ID", required=False)
-@common
+@common_options
 def admit_command(as_json: bool, **options: Any) -> None:
     """Check the job ID as a whole, and put it into the queue."""
     request = request_from(AdmitRequest, as_json, **options)
-    admit_dependent(request.submission_id, services(request))
+    admit_dependent(request.submission_id, job_services(request))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, "/program")
 
-from argus.cluster.membership import ClusterState, ExpectedNode, membership
+from argus.cluster.membership import ClusterState, ExpectedNode, compare_nodes
 
 expected = [ExpectedNode(**node) for node in json.load(sys.stdin)["expected"]]
 nodes = json.loads(Path(sys.argv[1]).read_text())["data"]["result"]["result"]
-state = ClusterState(membership(expected, nodes), nodes=nodes)
+state = ClusterState(compare_nodes(expected, nodes), nodes=nodes)
 print(json.dumps({"changed": False, "findings": [], "result": state.to_json()}))

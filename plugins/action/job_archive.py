@@ -20,13 +20,13 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle impor
     PAGE,
     BundleError,
     Limits,
-    limits,
+    bundle_limits,
     unpack,
 )
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.describe import describe
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.evidence import COLLECT_TIMEOUT_SECONDS
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.listing import LAST
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.nodes import TIMEOUT_SECONDS as COLLECT_SECONDS
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.state import describe
 from ansible_collections.argus.verl.plugins.module_utils.argus.report.page import write_page
 from ansible_collections.argus.verl.plugins.modules.job_archive import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
@@ -85,7 +85,7 @@ class ActionModule(NodeAction):
         if not SUBMISSION_ID.fullmatch(submission_id or ""):
             # The id becomes a path on the controller.
             return failure(invalid_id_message(submission_id))
-        size = limits(request["checkpoints"])
+        size = bundle_limits(request["checkpoints"])
         try:
             with tempfile.NamedTemporaryFile(suffix=".tar.gz") as bundle:
                 answer = self.fetch(request, bundle.name, size.bundle, packing_seconds(size))
@@ -120,7 +120,9 @@ class ActionModule(NodeAction):
         request = {"submission_id": submission_id, "check": self._task.check_mode}
         try:
             # Evidence is of the node's processes, which another container does not see.
-            result = self.verb_result("evidence", request, COLLECT_SECONDS + TIMEOUT_SECONDS, only_running_node=True)
+            result = self.verb_result(
+                "evidence", request, COLLECT_TIMEOUT_SECONDS + TIMEOUT_SECONDS, only_running_node=True
+            )
         except ProgramError as error:
             result = failure(error)
         except AnsibleConnectionFailure as error:

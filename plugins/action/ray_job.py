@@ -20,11 +20,11 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings i
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import archive_path
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import (
     failure_lines,
-    field,
+    field_line,
     log_lines,
+    progress_line,
     warning_lines,
 )
 from ansible_collections.argus.verl.plugins.modules.ray_job import DOCUMENTATION
@@ -120,9 +120,9 @@ class ActionModule(NodeAction):
         names = ",".join(result["submission_id"] for result in submitted)
         tag = {"tag": f"sweep={sweep['name']}"}
         commands = [
-            field("Status", playbook_command("status", tag)),
-            field("Compare", playbook_command("report", {"submission_id": names})),
-            field("Stop", playbook_command("stop", {"submission_id": names})),
+            field_line("Status", playbook_command("status", tag)),
+            field_line("Compare", playbook_command("report", {"submission_id": names})),
+            field_line("Stop", playbook_command("stop", {"submission_id": names})),
         ]
         text = commands if submitted and not self._task.check_mode else []
         rows = [[result["submission_id"], result["state"]] for result in submitted]

@@ -16,8 +16,11 @@ from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.progress import progress_line
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import failure_lines, warning_lines
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import (
+    failure_lines,
+    progress_line,
+    warning_lines,
+)
 from ansible_collections.argus.verl.plugins.modules.ray_job_info import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options, failure
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import (

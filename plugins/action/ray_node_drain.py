@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, wrap_sentence
 from ansible_collections.argus.verl.plugins.module_utils.cluster.machine import PlannedMachine
 from ansible_collections.argus.verl.plugins.modules.ray_node_drain import DOCUMENTATION
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result, documented_options
@@ -33,7 +33,7 @@ CALL_TIMEOUT_SECONDS = 300.0
 
 
 def show_line(text: str) -> None:
-    display.display(sentence(printable(text, lines=False), text_width()))
+    display.display(wrap_sentence(printable(text, lines=False), text_width()))
 
 
 class ActionModule(NodeAction):

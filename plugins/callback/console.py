@@ -61,7 +61,7 @@ from ansible.playbook.play import Play
 from ansible.playbook.task import Task
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import fill, printable, printable_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, printable_line, wrap_line
 from ansible_collections.argus.verl.plugins.plugin_utils import reporting
 
 FAILED = "failed"
@@ -192,7 +192,7 @@ class CallbackModule(Default):  # type: ignore[misc]
         width = reporting.text_width()
         colour = {FAILED: constants.COLOR_ERROR, UNREACHABLE: constants.COLOR_UNREACHABLE}
         self._display.display(
-            "\n".join([fill(first, width, "  ") if width else first, *rest]),
+            "\n".join([wrap_line(first, width, "  ") if width else first, *rest]),
             color=colour.get(kind, constants.COLOR_SKIP),
             stderr=self.get_option("display_failed_stderr") and kind in colour,
         )

@@ -18,8 +18,9 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.archive.status import ENDED, JobState
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, printable
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs import report
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.info import JobInfo, JobList
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.job_list_report import jobs_report
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.report import field_line, job_report
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.api import slowness_lines
 from ansible_collections.argus.verl.plugins.plugin_utils.action import Result
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import ProgramError
@@ -117,7 +118,7 @@ def command_lines(submission_id: str, *titles: str, checkpoint: int | None = Non
         if title == "Resubmit" and checkpoint:
             variables = {"set": f"resume_from={submission_id}"}
         command = playbook_command(playbook, {"submission_id": submission_id, **variables})
-        lines.append(report.field(title, command))
+        lines.append(field_line(title, command))
     return lines
 
 
@@ -146,8 +147,8 @@ def job_or_list_report(result: Mapping[str, Any], cluster: str) -> dict[str, Any
             # The cluster does not know the job, as after cluster_down.yml, and resubmit would refuse it.
             titles = [title for title in titles if title != "Resubmit"]
         shown = command_lines(job.submission_id, *titles, checkpoint=job.resumable)
-        return report.job_report(job, result["time"], shown, table_width()).to_json()
-    return report.jobs_report(
+        return job_report(job, result["time"], shown, table_width()).to_json()
+    return jobs_report(
         JobList.from_json(result),
         result["time"],
         cluster=cluster,

@@ -18,7 +18,7 @@ from ansible import context
 from ansible.parsing.splitter import parse_kv
 from ansible.utils.vars import load_extra_vars
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import nearest, one_line
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import one_line, spelling_hint
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobspec.limits import limit_findings
 
 JSON_SUFFIX, YAML_SUFFIXES = ".json", (".yaml", ".yml")
@@ -56,7 +56,7 @@ def load_jobspec(name: str, inventories: Iterable[str]) -> tuple[Any, list[Findi
         names = sorted(path.name for path in files if path.suffix in (JSON_SUFFIX, *YAML_SUFFIXES))
         remedy = f"the inventory has {', '.join(names) or 'none'}; a path to any other file works as well"
         problem = f"there is no file {name[:200]!r}" if name else "no file was named"
-        return None, [Finding("jobspec", problem, nearest(name[:200], names) or remedy)]
+        return None, [Finding("jobspec", problem, spelling_hint(name[:200], names) or remedy)]
     try:
         text = read_file(file)
         content = parse_yaml(text.expandtabs() if file.suffix == JSON_SUFFIX else text)

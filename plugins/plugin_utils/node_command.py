@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.identity import JOBS_API, identity_variables
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.shared_root import DEFAULT_SHARED_ROOT
 from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.services import ENTER_VARIABLE
 from ansible_collections.argus.verl.plugins.module_utils.argus.ray.admission import REGISTRY, REGISTRY_VARIABLE
@@ -125,7 +125,10 @@ class Node:
         program: the path of its zip file on the machine.
         """
         engine = shlex.quote(self.engine)
-        env = {**identity(self.name, self.cluster, self.shared_root, self.shared_root_source), JOBS_API: self.address}
+        env = {
+            **identity_variables(self.name, self.cluster, self.shared_root, self.shared_root_source),
+            JOBS_API: self.address,
+        }
         run = [self.engine, "run", "--rm", "--interactive", "--network=none", "--pull=never", "--read-only"]
         # Without a log driver: the engine would keep all output, which can be a whole archive.
         run += ["--log-driver=none", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--entrypoint=python3"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.utils.display import Display
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, errors, findings_table
-from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, sentence, table
+from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import printable, table, wrap_sentence
 
 display = Display()
 # Read when the run begins, as the processes that run tasks are detached from the terminal.
@@ -42,8 +42,8 @@ def report_lines(
 ) -> list[str]:
     """The lines to print, none if there is nothing below the title. width: of tables. line_width: of running text."""
     lines = [table(header or (), rows, width)] if rows else []
-    title = sentence(printable(title or "", lines=False), line_width)
-    text = [sentence(printable(line), line_width) for line in text]
+    title = wrap_sentence(printable(title or "", lines=False), line_width)
+    text = [wrap_sentence(printable(line), line_width) for line in text]
     if findings:
         # An empty line separates the two tables.
         lines += [*([""] if lines else []), findings_table(findings, width)]

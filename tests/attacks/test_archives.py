@@ -25,10 +25,11 @@ from argus.archive import checkpoints
 from argus.archive.archive import Archive
 from argus.evidence import evidence
 from argus.io.reading import MAX_DIRECTORY_ENTRIES, UnreadableError
+from argus.jobs.describe import describe
 from argus.jobs.info import JobInfo
+from argus.jobs.job_list_report import jobs_report
 from argus.jobs.listing import UnknownJobError, find_job, job_status, jobs_status, latest_jobs
-from argus.jobs.report import Report, job_report, jobs_report
-from argus.jobs.state import describe
+from argus.jobs.report import Report, job_report
 from argus.launcher.log_scan import total_steps
 from argus.queue import attempts
 from argus.verbs.fetch import FetchRequest
@@ -146,16 +147,14 @@ def shared_root(tmp_path: Path) -> Path:
 def test_verbs_as_the_user_of_the_nodes(shared_root: Path, tmp_path: Path) -> None:
     listed: Any = as_nobody(lambda: jobs_status(shared_root, None, 1000, {}))
     rows = {job["submission_id"]: job for job in listed["jobs"]}
-    assert len(rows) > 40
-    assert is_good(JobInfo.from_json(rows[GOOD]))
+    assert len(rows) > 40 and is_good(JobInfo.from_json(rows[GOOD]))
     assert not {f"bad-{kind}" for kind in NO_ARCHIVES} & set(rows)
     assert HIDDEN not in json.dumps(listed)
     # The mode of a file is an obstacle for the nodes' user, as it is not for root.
     assert rows["bad-status.json-unreadable"]["reason"].endswith("cannot be opened (Permission denied)")
     for name in ("bad-status.json-link", "bad-logs-looped-directory", "bad-status.json-fifo", GOOD):
         one: Any = as_nobody(partial(job_status, shared_root, None, name, 50, None, 0))
-        assert one["job"]["submission_id"] == name
-        assert HIDDEN not in json.dumps(one)
+        assert one["job"]["submission_id"] == name and HIDDEN not in json.dumps(one)
         request = FetchRequest(shared_root=str(shared_root), submission_id=name)
         with (tmp_path / "bundle").open("wb") as bundle:
             as_nobody(partial(fetch_verb, request, bundle))
@@ -163,8 +162,7 @@ def test_verbs_as_the_user_of_the_nodes(shared_root: Path, tmp_path: Path) -> No
 
 
 def test_a_directory_with_thousands_of_entries(tmp_path: Path) -> None:
-    jobs = tmp_path / "jobs"
-    jobs.mkdir()
+    (jobs := tmp_path / "jobs").mkdir()
     make(jobs, "a-file")
     for number in range(3000):
         (jobs / f"sft-{number}").mkdir()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from system import HEAD, REPO, SHARED_ROOT, Job, Submit, on_node, playbook, said, until
 
-from argus.io.hydra import merge, override_list
+from argus.io.hydra import merge_overrides, override_list
 
 VALIDATED = "val-core/openai/gsm8k/acc/mean@1"
 OWN = Path(__file__).with_name("own")
@@ -37,10 +37,10 @@ def recipe(*titles: str, **changes: Any) -> dict[str, Any]:
     overrides: list[str] = []
     for title in titles:
         spec |= blocks(title)[-1]
-        overrides = merge(overrides, override_list(spec["trainer_overrides"]))
+        overrides = merge_overrides(overrides, override_list(spec["trainer_overrides"]))
     tiny = yaml.safe_load((REPO / "inventories/dev/jobspecs" / f"{spec['workload']}.yaml").read_text())
     for changed in (tiny, changes):
-        overrides = merge(overrides, override_list(changed["trainer_overrides"]))
+        overrides = merge_overrides(overrides, override_list(changed["trainer_overrides"]))
     return {
         **spec,
         "model": "tiny-qwen2",

@@ -41,7 +41,7 @@ from system import (
 
 from argus.archive import checkpoints
 from argus.evidence import hardware
-from argus.jobs.state import wait_for_end
+from argus.jobs.listing import wait_and_describe
 
 ONE_NODE: dict[str, Any] = {"resources": {"nnodes": 1, "gpus_per_node": 1}}
 # Does not end by itself. Its checkpoints are not at the end of an epoch, which has 8 steps.
@@ -76,7 +76,7 @@ def killed(node: str) -> Iterator[None]:
 
 def known_checkpoints(job: Job) -> tuple[str, tuple[int, ...]]:
     """The state of a job, and the steps of its checkpoints as status lists them."""
-    info = wait_for_end(job.archive, None, tail=0, timeout=0)
+    info = wait_and_describe(job.archive, None, tail=0, timeout=0)
     return info.state, info.checkpoints
 
 

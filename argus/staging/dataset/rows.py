@@ -14,7 +14,7 @@ from typing import Any
 
 from ...checks.dataset import is_list, is_text, open_parquet
 from ...checks.request import is_lfs_pointer
-from ...common.text import nearest, one_line
+from ...common.text import one_line, spelling_hint
 from ..lock import Progress
 from ..options import StagingError
 
@@ -155,7 +155,7 @@ class Rows:
             names = part.schema.names
             if missing := [name for name in columns if name not in names]:
                 problem = f"has no column {' and no column '.join(missing)}; it has: {', '.join(names)}."
-                hint = nearest(missing[0], names)
+                hint = spelling_hint(missing[0], names)
                 remedy = f"Set columns to the names of its columns. {hint[:1].upper()}{hint[1:]}"
                 raise StagingError(part.path, problem, remedy.rstrip())
         schemas = [part.schema for part in self.parts]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
-from ...common.shared_root import HUB_CACHE, under_root
+from ...common.shared_root import HUB_CACHE, is_under_root
 from ..files import matching_files
 from ..hub import REPO_ID, RepoRevision, download_verified, missing_bytes, name_matches, resolve_endpoint
 from ..items import Dataset
@@ -194,7 +194,7 @@ def absolute_pattern(split: str, pattern: str, shared_root: SharedRootPaths, ori
     if origin == FROM_SHARED_ROOT:
         root, machine = shared_root.in_node, shared_root.on_machine
         path = path if path.startswith("/") else f"{root}/{path}"
-        if not under_root(path, root):
+        if not is_under_root(path, root):
             also = f" in nodes, and {machine} on the head's machine" if machine else ""
             problem = f'"{pattern}" is not below the shared root, which is {root}{also}.'
             raise StagingError(f"files.{split}", problem, "Give the path relative to the shared root.")
@@ -208,7 +208,7 @@ def no_match_problem_and_remedy(pattern: str, host: str, shared_root: SharedRoot
     root, machine = shared_root.in_node, shared_root.on_machine
     also = f" ({machine} on its machine)" if machine and machine != root else ""
     remedy = "Give a path as this node sees it. With from: controller, files of the controller are uploaded."
-    if root and machine and under_root(pattern, machine):
+    if root and machine and is_under_root(pattern, machine):
         remedy = f"Give {root}{pattern[len(machine) :]}: nodes see the shared root there."
     return f"no file matches {pattern} on {host}, where the shared root is {root}{also}.", remedy
 

@@ -52,13 +52,13 @@ def inspect_host(directory: str, python: str, address: str = "", head: str = "")
     path = Path(directory).expanduser()
     neighbours = node_process.neighbours(path)
     # All nodes of the cluster on this host.
-    cluster_pids = set().union(*(node_process.processes(path.parent / name) for name in (path.name, *neighbours)))
+    cluster_pids = set().union(*(node_process.node_pids(path.parent / name) for name in (path.name, *neighbours)))
     return ProcessHost(
         directory=str(path),
         home=str(Path("~").expanduser()),
         address=reachable_address(address, head),
         ray=shutil.which("ray", path=search_path(python)) or "",
-        node=node_process.look(path),
+        node=node_process.read_node_process(path),
         neighbours=neighbours,
         others=[
             f"{process.name} {process.pid}"

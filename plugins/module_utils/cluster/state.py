@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..argus.common.node_process import NODES, open_nonblocking
+from ..argus.common.node_process import NODES_DIR, open_nonblocking
 from ..privileges import User
 
 # Names of files and directories in the state directory.
@@ -178,7 +178,7 @@ class StateDirectory:
         ours = (TOKEN, REGISTRY, TABLES, PROGRAM)
         created = [name for name in names if name in ours or name.startswith(TEMPORARY_PREFIX)]
         # A run removes the nodes before this. In check mode, they are still here.
-        removed_earlier = (NODES,) if self.check else ()
+        removed_earlier = (NODES_DIR,) if self.check else ()
         remaining = [str(self.path / name) for name in names if name not in created and name not in removed_earlier]
         removed = [str(self.path / name) for name in created]
         if not self.check:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..argus.common.node_process import MARK
+from ..argus.common.node_process import MARK_VARIABLE
 from ..network.interfaces import read_text, resolve
 
 # A line of /proc/net/tcp and tcp6: number, local address and port, remote ones, state. 0A is LISTEN.
@@ -80,7 +80,7 @@ def with_origin(root: Path, process: Process) -> Process:
     """Return the process with its container or node. Only its user and root can see that it belongs to a node."""
     ids = CONTAINER_ID.findall(read_text(root / f"proc/{process.pid}/cgroup"))
     environment = read_text(root / f"proc/{process.pid}/environ").split("\0")
-    of_node = any(variable.startswith(f"{MARK}=") for variable in environment)
+    of_node = any(variable.startswith(f"{MARK_VARIABLE}=") for variable in environment)
     return replace(process, container=str(ids[-1]) if ids else "", of_node=of_node)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..argus.common.findings import Finding
 from ..argus.common.identity import CLUSTER
-from ..argus.common.node_process import MARK, PROC
+from ..argus.common.node_process import MARK_VARIABLE, PROC
 from .engine import CLUSTER_LABEL, NOT_INSTALLED, Run, error_message
 from .system import CONTAINER_ID, RAY_PROGRAMS, user_name
 
@@ -96,7 +96,7 @@ def _is_managed(entry: Path) -> bool:
     """Whether a process belongs to this collection. False if another user's, which can be neither read nor killed."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
-        return bool(names & {MARK.encode(), CLUSTER.encode()})
+        return bool(names & {MARK_VARIABLE.encode(), CLUSTER.encode()})
     return False
 
 

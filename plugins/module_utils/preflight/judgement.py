@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..argus.common.findings import ERROR, NOTE, SEVERITIES, WARNING, Finding
-from ..argus.common.text import nearest
+from ..argus.common.text import spelling_hint
 from ..argus.fabric.fault_search import Bandwidth, Verdict, from_json
 from ..cluster.machine import Machine
 from . import gpu, host, network, storage
@@ -127,10 +127,10 @@ def accept_findings(accept: Sequence[str], hosts: Iterable[str]) -> Iterator[Fin
     for entry in accept:
         key, at, host = entry.partition("@")
         if key not in CHECKS:
-            hint = nearest(key, CHECKS)
+            hint = spelling_hint(key, CHECKS)
             yield Finding(ACCEPT, f'there is no check "{key}"', hint or "docs/preflight.md lists all checks", ERROR)
         elif at and host not in known_hosts:
-            hint = nearest(host, known_hosts)
+            hint = spelling_hint(host, known_hosts)
             problem = f'"{entry}": there is no machine "{host}"'
             yield Finding(ACCEPT, problem, hint or "name a machine of the inventory", ERROR)
 

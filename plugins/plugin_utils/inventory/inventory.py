@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...module_utils.argus.common.findings import WARNING, Finding
-from ...module_utils.argus.common.text import nearest
+from ...module_utils.argus.common.text import spelling_hint
 from ...module_utils.cluster.names import CHECKS
 from ...module_utils.cluster.process_host import is_reachable
 from .nodes import CONTAINER, PROCESS
@@ -251,7 +251,7 @@ def unknown_variable_findings(
                 unknown.setdefault(str(name), []).append(host)
     for name, at in unknown.items():
         where = ", ".join(at) if len(at) < len(hosts) or len(hosts) == 1 else "all hosts"
-        remedy = nearest(name, names) or "remove it; the roles' READMEs list all variables"
+        remedy = spelling_hint(name, names) or "remove it; the roles' READMEs list all variables"
         yield Finding(where, f"variable {name} is unknown", remedy)
 
 

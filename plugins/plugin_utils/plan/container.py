@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
-from ...module_utils.argus.common.node_process import MARK
+from ...module_utils.argus.common.node_process import MARK_VARIABLE
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
 from ...module_utils.cluster.devices import DRI_DIR, INFINIBAND_DIR, KFD, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, groups_of
 from ...module_utils.cluster.engine import (
@@ -234,7 +234,11 @@ def process_environment(plan: NodePlan, host: ProcessHost, user: str) -> dict[st
     # Ray's default, /tmp/ray, may have sessions of other users and other clusters.
     sessions = sessions_directory(plan.settings.cluster_name, environment.get("RAY_TMPDIR", "/tmp"))  # noqa: S108
     registry = {REGISTRY_VARIABLE: str(token.parent / REGISTRY)} if plan.role == HEAD else {}
-    process_variables = {"RAY_TMPDIR": sessions, MARK: host.directory, PROGRAM_DIRECTORY: str(token.parent / PROGRAM)}
+    process_variables = {
+        "RAY_TMPDIR": sessions,
+        MARK_VARIABLE: host.directory,
+        PROGRAM_DIRECTORY: str(token.parent / PROGRAM),
+    }
     return {**environment, **registry, **process_variables}
 
 

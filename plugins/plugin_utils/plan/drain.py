@@ -10,7 +10,7 @@ from typing import Any
 
 from ...module_utils.argus.cluster.membership import unlisted_nodes
 from ...module_utils.argus.common.findings import WARNING, Finding
-from ...module_utils.argus.common.text import nearest, printable
+from ...module_utils.argus.common.text import printable, spelling_hint
 from ...module_utils.argus.ray.records import ALIVE
 from ...module_utils.cluster.engine import CLUSTER_LABEL
 from ...module_utils.cluster.machine import PlannedMachine
@@ -92,7 +92,7 @@ def departure_findings(
             return [Finding(node, problem, "run drain.yml again when it answers: what is left of the node is there")]
         return [Finding(node, "is out already: neither alive in Ray nor on its machine", RETURN_NOTE, WARNING)]
     if leaving.gone:
-        hint = nearest(node, names) or f"known: {', '.join(names)}"
+        hint = spelling_hint(node, names) or f"known: {', '.join(names)}"
         return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", hint)]
     if not leaving.machine:
         unknown = f"; {', '.join(silent)} did not answer" if silent else ""

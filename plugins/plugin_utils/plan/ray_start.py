@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity
+from ...module_utils.argus.common.identity import AGENT_API, JOBS_API, PROGRAM_DIRECTORY, identity_variables
 from ...module_utils.argus.ray import departures
 from ...module_utils.cluster.devices import HIP_VISIBLE_DEVICES
 from ...module_utils.cluster.ports import DASHBOARD_PORT
@@ -99,7 +99,7 @@ def ray_environment(
         **settings.ray_node_env,
         **gpu_share,
         # By these, the program `argus` knows the node.
-        **identity(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
+        **identity_variables(plan.name, settings.cluster_name, settings.shared_root, settings.shared_root_source),
     }
 
 

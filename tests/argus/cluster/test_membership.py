@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from argus.cluster.membership import ExpectedNode, NodeRow, NodeState, UnlistedNode, membership, unlisted_nodes
+from argus.cluster.membership import ExpectedNode, NodeRow, NodeState, UnlistedNode, compare_nodes, unlisted_nodes
 
 
 def node(name: str, state: str = "ALIVE", is_head: bool = False, **resources: float) -> dict[str, Any]:
@@ -21,12 +21,11 @@ EXPECTED = [ExpectedNode("ray-head", head=True, cpus=0), EXPECTED_WORKER]
 
 
 def test_ready_cluster() -> None:
-    seen = membership(EXPECTED, [HEAD, WORKER])
-    assert seen.complete
-    assert seen.missing == []
+    seen = compare_nodes(EXPECTED, [HEAD, WORKER])
+    assert seen.complete and seen.missing == []
     # Ray counts the CPUs itself.
     any_cpus = ExpectedNode.from_json(replace(EXPECTED_WORKER, cpus=None).to_json())
-    assert membership([any_cpus], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)]).complete
+    assert compare_nodes([any_cpus], [node("worker-0", CPU=17.0, GPU=4.0, worker_node=100.0)]).complete
     assert [row.to_json() for row in seen.rows] == [
         ["ray-head", "CPU 0, GPU 0", "CPU 0, GPU 0", "alive"],
         ["worker-0", "CPU 48, GPU 4, worker_node 100", "CPU 48, GPU 4, worker_node 100", "alive"],
@@ -39,19 +38,20 @@ def test_node_is_not_ready_while_ray_lists_the_one_that_died_as_alive(since: flo
     expected = [replace(EXPECTED_WORKER, since=since), ExpectedNode("worker-1", cpus=0)]
     dead = {**WORKER, "start_time_ms": 1999, "resources_total": {}}
     nodes = [dead, {**WORKER, "start_time_ms": 2000}, node("worker-1")]
-    seen = membership(expected, nodes[::order])
+    seen = compare_nodes(expected, nodes[::order])
     assert [row.state for row in seen.rows] == [NodeState.DIFFERS, NodeState.ALIVE]
     assert seen.awaited == ["worker-0"]
-    (row,) = membership(expected[:1], [{**WORKER, "start_time_ms": 1999}]).rows
+    (row,) = compare_nodes(expected[:1], [{**WORKER, "start_time_ms": 1999}]).rows
     assert since is None or (row.seen, row.state) == ("dead", NodeState.MISSING)
     # After Ray has noticed it.
     dead["state"] = "DEAD"
-    assert membership(expected, nodes[::order]).complete
+    assert compare_nodes(expected, nodes[::order]).complete
 
 
 @pytest.mark.parametrize("changes", [{"GPU": 3.0}, {"worker_node": 0.0}, {"is_head": True}], ids=str)
 def test_node_that_differs(changes: dict[str, Any]) -> None:
-    nodes = membership(EXPECTED, [HEAD, node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})])
+    worker = node("worker-0", **{"CPU": 48.0, "GPU": 4.0, "worker_node": 100.0, **changes})
+    nodes = compare_nodes(EXPECTED, [HEAD, worker])
     assert nodes.missing == ["worker-0"]
     assert (nodes.rows[1].expected, nodes.rows[1].state) == ("CPU 48, GPU 4, worker_node 100", NodeState.DIFFERS)
 
@@ -59,29 +59,29 @@ def test_node_that_differs(changes: dict[str, Any]) -> None:
 def test_absent_node_is_a_row_with_its_reason_and_nobody_waits_for_it() -> None:
     reason = "its container could not be started"
     expected = [EXPECTED[0], ExpectedNode("worker-0", gpus=8, absent=reason)]
-    seen = membership(expected, [HEAD])
+    seen = compare_nodes(expected, [HEAD])
     assert seen.rows[1] == NodeRow("worker-0", "GPU 8", reason, NodeState.MISSING)
     assert (seen.missing, seen.awaited, seen.complete) == (["worker-0"], [], False)
     # The machine does not answer Ansible; the node does its work.
     expected = [EXPECTED[0], ExpectedNode("worker-0", absent=reason)]
-    seen = membership(expected, [HEAD, {**WORKER, "resources_total": {"CPU": 2.0, "node:10.0.0.1": 1.0, "x": 1.0}}])
+    seen = compare_nodes(expected, [HEAD, {**WORKER, "resources_total": {"CPU": 2.0, "node:10.0.0.1": 1.0, "x": 1.0}}])
     assert seen.rows[1] == NodeRow("worker-0", "", "CPU 2, GPU 0, x 1", NodeState.ALIVE)
     assert seen.complete
 
 
 def test_others_are_awaited_unless_the_head_is_absent() -> None:
-    assert membership(EXPECTED, []).awaited == ["ray-head", "worker-0"]
+    assert compare_nodes(EXPECTED, []).awaited == ["ray-head", "worker-0"]
     absent = replace(EXPECTED[0], absent="its container ended with exit code 1")
-    assert membership([absent, EXPECTED_WORKER], []).awaited == []
+    assert compare_nodes([absent, EXPECTED_WORKER], []).awaited == []
     # Ray has it after all.
-    assert membership([absent, EXPECTED_WORKER], [HEAD]).awaited == ["worker-0"]
+    assert compare_nodes([absent, EXPECTED_WORKER], [HEAD]).awaited == ["worker-0"]
 
 
 def test_node_without_new_work_is_not_missing() -> None:
-    seen = membership(EXPECTED, [HEAD, {**WORKER, "draining": True}])
+    seen = compare_nodes(EXPECTED, [HEAD, {**WORKER, "draining": True}])
     assert seen.rows[1].state == NodeState.DRAINING
     assert seen.complete
-    differs = membership(EXPECTED, [HEAD, {**WORKER, "draining": True, "resources_total": {}}])
+    differs = compare_nodes(EXPECTED, [HEAD, {**WORKER, "draining": True, "resources_total": {}}])
     assert differs.missing == ["worker-0"]
 
 

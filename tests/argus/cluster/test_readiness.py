@@ -44,8 +44,7 @@ def test_waits_until_the_last_node_has_joined() -> None:
 
 
 def test_gives_up_after_the_timeout() -> None:
-    head = FakeHead([HEAD])
-    state = wait(head, timeout=1)
+    state = wait(head := FakeHead([HEAD]), timeout=1)
     assert state.membership.missing == ["worker-0"]
     assert (state.problem, head.requests) == ("", 6)
     # Nobody waits for a node that is known not to come.

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.shared_root import full_path, under_root
+from argus.common.shared_root import full_path, is_under_root
 
 
 @pytest.mark.parametrize("path", ["/private", "/private/x/../../etc", "/privateer/x", "private/x"])
 def test_a_path_that_leads_elsewhere_is_not_under_the_root(path: str) -> None:
-    assert under_root("/private/x/y", "/private") and not under_root(path, "/private")
+    assert is_under_root("/private/x/y", "/private") and not is_under_root(path, "/private")
 
 
 def test_a_name_is_resolved_in_its_home_directory() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from argus.common.text import MIN_COLUMN_WIDTH, duration, fill, sentence, table
+from argus.common.text import MIN_COLUMN_WIDTH, duration, table, wrap_line, wrap_sentence
 
 
 def test_the_widest_columns_of_a_table_are_wrapped() -> None:
@@ -23,7 +23,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_are_not_wrapped(command: str) -> None:
-    lines = fill(f"run one of these: {command}, or wait", 24, "  ").splitlines()
+    lines = wrap_line(f"run one of these: {command}, or wait", 24, "  ").splitlines()
     assert any(line.startswith(f"  {command},") for line in lines)
 
 
@@ -38,7 +38,7 @@ def test_commands_are_not_wrapped(command: str) -> None:
     ],
 )
 def test_sentences_are_wrapped(line: str, expected: str) -> None:
-    assert sentence(line, 18) == expected
+    assert wrap_sentence(line, 18) == expected
 
 
 def test_durations() -> None:

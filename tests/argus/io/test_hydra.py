@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobs import parse_override
 
-from argus.io.hydra import hydra_value, merge, override_key, override_list, override_text
+from argus.io.hydra import hydra_value, merge_overrides, override_key, override_list, override_text
 
 VALUES: list[Any] = [
     *(None, True, 0, -3, 10**20, 0.5, 1e-05, 1e22, math.inf, "", "two words", "a,b", "it's", 'say "x"', "a\\", "größe"),
@@ -65,8 +65,8 @@ def test_the_prefix_of_an_override_comes_first(mapping: dict[str, Any], override
 
 def test_overrides_of_the_user_replace_defaults() -> None:
     defaults = ["a=1", "++b.c=2", "d=3", "e=4"]
-    assert merge(defaults, ["b.c=20", "~d", "f=6", "+e=5"]) == ["a=1", "b.c=20", "~d", "f=6", "+e=5"]
-    assert merge(defaults, []) == defaults
+    assert merge_overrides(defaults, ["b.c=20", "~d", "f=6", "+e=5"]) == ["a=1", "b.c=20", "~d", "f=6", "+e=5"]
+    assert merge_overrides(defaults, []) == defaults
 
 
 @pytest.mark.parametrize(

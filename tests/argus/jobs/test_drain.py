@@ -5,7 +5,7 @@ from typing import Any
 
 from fake_ray import answered
 
-from argus.jobs.nodes import wait_while_held
+from argus.jobs.drain import wait_until_unused
 
 NODE = "a" * 56
 
@@ -49,7 +49,7 @@ def test_jobs_of_a_node() -> None:
         {"creator_job_id": "04", "state": "CREATED", "bundles": bundles[:1]},
         {"creator_job_id": "04", "state": "PENDING", "bundles": None},
     ]
-    jobs = wait_while_held(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
+    jobs = wait_until_unused(FakeHead(listed, actors, groups), NODE, 0)["jobs"]
     # An interactive driver has no name but Ray's.
     assert sorted(jobs) == ["Ray's job 99", "actor-here", "driver-here", "reserved", "waits"]
 
@@ -63,7 +63,7 @@ def test_waiting_for_the_jobs_of_a_node() -> None:
             head.listed = []
 
     def waits(timeout: float, held: list[str] | None = None) -> tuple[Any, ...]:
-        result = wait_while_held(head, NODE, timeout, held, sleep, lambda: now[0])
+        result = wait_until_unused(head, NODE, timeout, held, sleep, lambda: now[0])
         return result["jobs"], result["alive"], result["waited"]
 
     assert waits(0) == (["grpo-1"], True, 0.0)

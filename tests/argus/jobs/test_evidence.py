@@ -6,7 +6,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.evidence import evidence
-from argus.jobs.nodes import collect
+from argus.jobs.evidence import collect
 from argus.jobs.services import OperationError
 
 

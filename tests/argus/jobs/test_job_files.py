@@ -12,7 +12,7 @@ from gate_job import parsed, shared_root
 from argus.archive.archive import Archive
 from argus.common.findings import WARNING
 from argus.jobs import job_files as module
-from argus.jobs.job_files import JobFiles, change_findings, job_files
+from argus.jobs.job_files import JobFiles, change_findings, collect_job_files
 
 USER = "user/code"
 
@@ -31,7 +31,7 @@ def write(root: Path, **files: str) -> None:
 
 
 def collected(root: Path, entry: str | None = "r.py:f", named: Mapping[str, str] | None = None) -> JobFiles:
-    return job_files(parsed(root, reward_fn_path=entry), named or {}, f"/code:{root}/{USER}")
+    return collect_job_files(parsed(root, reward_fn_path=entry), named or {}, f"/code:{root}/{USER}")
 
 
 def names(files: JobFiles) -> list[str]:

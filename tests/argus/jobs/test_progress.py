@@ -10,14 +10,14 @@ from argus.archive.archive import Archive, Heartbeat
 from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Status
 from argus.jobs.info import JobInfo, Progress
-from argus.jobs.progress import progress, progress_line, time_left, total_steps
+from argus.jobs.progress import read_progress, time_left, total_steps
+from argus.jobs.report import progress_line
 
 
 def test_the_number_of_steps(archive: Archive) -> None:
     assert total_steps(archive, Heartbeat()) is None
     archive.driver_log.write_text("loading\n(TaskRunner pid=7) Total training steps: 120\nstep:1\n")
-    assert total_steps(archive, Heartbeat()) == 120
-    assert total_steps(archive, Heartbeat(total_steps=110)) == 110
+    assert [total_steps(archive, Heartbeat(total_steps=steps)) for steps in (None, 110)] == [120, 110]
     # No more than the data is enough for.
     archive.write_json("config/plan.json", {"steps": 22})
     assert total_steps(archive, Heartbeat()) == 22
@@ -78,7 +78,7 @@ PACE = Heartbeat(time=160.0, step=4, first_step=1, first_step_at=100.0)
 def test_progress(archive: Archive, workload: str, attempts: dict[int, Any], expected: dict[str, Any]) -> None:
     for number, entries in attempts.items():
         metrics(archive, *entries, attempt=number)
-    done = progress(archive, Status(workload=workload), PACE)
+    done = read_progress(archive, Status(workload=workload), PACE)
     assert {name: getattr(done, name) for name in expected} == expected
 
 

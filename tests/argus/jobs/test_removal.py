@@ -11,8 +11,8 @@ from fake_ray import FakeClock, FakeRay
 from argus.archive.archive import Archive
 from argus.hooks import worker_secrets
 from argus.jobs.registry import RegisteredJob, Registry
+from argus.jobs.removal import REMOVAL_REASON, close_jobs, end_jobs, removal_effect
 from argus.jobs.services import Effect
-from argus.jobs.stop import REMOVAL_REASON, close_jobs, end_jobs, removal_effect
 from argus.queue import attempts
 
 

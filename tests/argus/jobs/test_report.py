@@ -8,7 +8,8 @@ from argus.archive.failures import REMEDIES, Failure
 from argus.archive.job_warnings import JobWarning
 from argus.archive.status import Attempt
 from argus.jobs.info import JobInfo, JobList, Progress
-from argus.jobs.report import Report, job_report, jobs_report
+from argus.jobs.job_list_report import jobs_report
+from argus.jobs.report import Report, job_report
 from argus.launcher import outcome
 
 NOW = 1_767_268_900.0
@@ -38,8 +39,7 @@ def job(**changes: Any) -> JobInfo:
 
 
 def detail(*commands: str, **changes: Any) -> list[str]:
-    report = job_report(job(**changes), NOW, commands)
-    return [report.title, *report.text]
+    return [(report := job_report(job(**changes), NOW, commands)).title, *report.text]
 
 
 def listed(*jobs: JobInfo, total: int, problem: str = "") -> Report:
@@ -122,8 +122,7 @@ def test_attempts_and_the_origin_of_a_job() -> None:
     lineage = {"resubmitted_from": "sft-0", "resumed_from": "sft-00", "checkpoint": "global_step_10"}
     lines = "\n".join(detail(attempt=2, attempts=(first,), lineage=lineage))
     assert lines.startswith("Job sft-1: RUNNING, attempt 2\n")
-    assert "Resubmitted: from sft-0\n" in lines
-    assert "Resumed:     from sft-00, global_step_10\n" in lines
+    assert "Resubmitted: from sft-0\n" in lines and "Resumed:     from sft-00, global_step_10\n" in lines
     assert "1        FAILED  node_lost  1:05  -          the node was lost\n" in lines
     # The only attempt of a job that has ended repeats the job.
     assert "ATTEMPT" not in "\n".join(detail(state="FAILED", attempts=(first,)))

@@ -30,8 +30,8 @@ RETRIED = [
     ],
 )
 def test_lines_of_a_rank_and_an_attempt(selection: Selection, chosen: Sequence[int]) -> None:
-    assert selection.of(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
-    assert selection.of(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
+    assert selection.choose(RETRIED, 2, 0) == [RETRIED[at] for at in chosen]
+    assert selection.choose(RETRIED, 2, 1) == [RETRIED[at] for at in chosen][-1:]
 
 
 def test_an_attempt_chooses_lines_of_the_whole_log(archive: Archive) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_ray import answered
 
-from argus.jobs import nodes as jobs_drain
+from argus.jobs import drain as jobs_drain
 from argus.ray.departures import draining_nodes, node_removed_under
 from argus.verbs import nodes
 
@@ -37,7 +37,7 @@ class Drain:
         self.accept(0, "")
 
     def accept(self, code: int, text: str) -> None:
-        self.monkeypatch.setattr(jobs_drain, "run", lambda command: self.commands.append(command) or (code, text))
+        self.monkeypatch.setattr(jobs_drain, "run_command", lambda line: self.commands.append(line) or (code, text))
 
     def __call__(self, **request: Any) -> tuple[int, Any]:
         result: tuple[int, Any] = self.ask("drain", worker="worker-1", node_id=NODE, **request)

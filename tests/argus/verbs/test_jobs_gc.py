@@ -118,8 +118,8 @@ def test_a_job_that_is_submitted_meanwhile_keeps_what_it_names(
         make(jobs, "grpo-late", "WAITING", depends_on="grpo-old")
         return result
 
-    judged = jobs_gc.decisions
-    monkeypatch.setattr(jobs_gc, "decisions", verdicts)
+    judged = jobs_gc.decide_all
+    monkeypatch.setattr(jobs_gc, "decide_all", verdicts)
     run(keep_days=35, remove=True)
     assert steps(jobs)["grpo-old"] == [20]
 

@@ -15,10 +15,10 @@ from real_processes import alive, until
 
 import argus
 from argus.archive.program import Program
-from argus.cluster.supervisor import NO_RESTART_FILE, rotate
-from argus.common.node_process import MARK, ORPHANED, RUNNING, STOPPED, NodeProcess, look
+from argus.cluster.supervisor import NO_RESTART_FILE, rotate_log
+from argus.common.node_process import MARK_VARIABLE, ORPHANED, RUNNING, STOPPED, NodeProcess, read_node_process
 from argus.jobs.services import OperationError
-from argus.verbs.node import NodeRequest, change, stop
+from argus.verbs.node import NodeRequest, apply, stop
 
 # It starts a process that leaves its session and its parent, as daemons do, and one that also drops the mark.
 RAY = """
@@ -41,13 +41,13 @@ class Scene:
             directory=str(self.directory),
             working_directory=str(self.tmp),
             command=[sys.executable, str(root / "ray.py")],
-            environment={MARK: str(self.directory), "OUT": str(self.out), "SECRET": "it's"},
+            environment={MARK_VARIABLE: str(self.directory), "OUT": str(self.out), "SECRET": "it's"},
             specification="one",
             derived='{"A": "1"}',
         )
 
     def ask(self, **changes: Any) -> tuple[NodeProcess, bool]:
-        result, changed = change(NodeRequest(**{**self.request, **changes}))
+        result, changed = apply(NodeRequest(**{**self.request, **changes}))
         return NodeProcess(**result["node"]), changed
 
     def start(self, **changes: Any) -> NodeProcess:
@@ -131,7 +131,7 @@ def test_ray_gets_its_environment_and_what_a_step_of_slurm_has(scene: Scene, mon
     assert int(blocked, 16) == 0
     # Other users read nothing, and a shell takes the environment over.
     assert {path.stat().st_mode & 0o777 for path in (scene.directory, scene.tmp)} == {0o700}
-    shell = f'. "{scene.directory}/environment.sh"; echo "$SECRET ${MARK}"'
+    shell = f'. "{scene.directory}/environment.sh"; echo "$SECRET ${MARK_VARIABLE}"'
     done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=True, env={})
     assert done.stdout == "it's \n"
 
@@ -143,7 +143,7 @@ def test_ray_that_ends_is_started_again_without_what_it_left(scene: Scene) -> No
     os.kill(ray, signal.SIGKILL)
     scene.wait()
     assert not any(map(alive, first))
-    after = look(scene.directory)
+    after = read_node_process(scene.directory)
     assert (after.state, after.pid, after.restarts, after.exit_code) == (RUNNING, before.pid, 1, 137)
     assert after.started_at and before.started_at and after.started_at > before.started_at
     assert (scene.directory / "node.log").read_text().count("ray begins") == 2
@@ -153,7 +153,7 @@ def test_a_node_that_leaves_is_not_started_again(scene: Scene) -> None:
     scene.start()
     (scene.directory / NO_RESTART_FILE).touch()
     os.kill(scene.ray, signal.SIGKILL)
-    until(lambda: look(scene.directory).state == STOPPED)
+    until(lambda: read_node_process(scene.directory).state == STOPPED)
     assert not any(map(alive, scene.pids()))
     # It may come back.
     scene.start()
@@ -165,7 +165,7 @@ def test_a_killed_supervisor_takes_ray_with_it_and_the_rest_is_found(scene: Scen
     ray, left = scene.ray, scene.pids()
     os.kill(node.pid, signal.SIGKILL)
     until(lambda: not alive(ray))
-    assert look(scene.directory).state == ORPHANED
+    assert read_node_process(scene.directory).state == ORPHANED
     again = scene.start()
     assert again.state == RUNNING and again.pid != node.pid
     # Of two processes one has dropped the mark: only a supervisor that lives would find it.
@@ -180,7 +180,7 @@ def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(scene: Scene) -> None:
     for name in ("state.json", "node.log", "lock", "node.json"):
         (scene.directory / name).unlink()
         os.mkfifo(scene.directory / name)
-    assert look(scene.directory) == NodeProcess(STOPPED)
+    assert read_node_process(scene.directory) == NodeProcess(STOPPED)
     assert scene.start().state == RUNNING
 
 
@@ -218,16 +218,16 @@ def test_the_state_file_is_not_believed(scene: Scene) -> None:
     (scene.directory / "node.json").write_text('{"specification": "", "settings": "", "derived": ""}')
     for text in ("", "[]", "{", '{"started_at": "x", "restarts": 1, "exit_code": null}'):
         (scene.directory / "state.json").write_text(text)
-        assert look(scene.directory) == NodeProcess(STOPPED)
+        assert read_node_process(scene.directory) == NodeProcess(STOPPED)
 
 
 def test_a_log_that_is_too_large_has_a_second_file(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
-    rotate(tmp_path, 4)
+    rotate_log(tmp_path, 4)
     log.write_text("abcd")
-    rotate(tmp_path, 5)
+    rotate_log(tmp_path, 5)
     with log.open("a") as kept:
         assert log.read_text() == "abcd"
-        rotate(tmp_path, 4)
+        rotate_log(tmp_path, 4)
         kept.write("after")
     assert ((tmp_path / "node.log.1").read_text(), log.read_text()) == ("abcd", "after")

@@ -316,7 +316,7 @@ def test_code_of_users_stays_below_its_directory(root: Path, program: Program) -
 def test_what_people_see_of_an_export(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stage, "plan", lambda _root, item, _how: (Path(), item))
+    monkeypatch.setattr(stage, "plan_item", lambda _root, item, _how: (Path(), item))
     monkeypatch.setattr(stage, "run_item", lambda item: {"name": item.source, "status": "staged", "path": f"{root}/m"})
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT", "/srv/mvp")
     monkeypatch.setenv("ARGUS_VERL_SHARED_ROOT_MOUNT", str(root))

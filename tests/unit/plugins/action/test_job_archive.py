@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.action import job_archive
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding
-from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, limits, pack
+from ansible_collections.argus.verl.plugins.module_utils.argus.jobs.bundle import Limits, bundle_limits, pack
 from ansible_collections.argus.verl.plugins.plugin_utils import action
 from ansible_collections.argus.verl.plugins.plugin_utils.program_answer import Answer, ProgramError
 
-SIZE = limits(False)
+SIZE = bundle_limits(False)
 
 
 @pytest.fixture
@@ -69,14 +69,13 @@ def test_a_fetch(fetch: Fetch, tmp_path: Path) -> None:
     # -e passes text.
     for text, is_whole in (("no", False), ("true", True)):
         ((_node, request, most, _seconds),) = fetch(check_mode=True, checkpoints=text)[1]
-        assert (request["checkpoints"], most) == (is_whole, limits(is_whole).bundle)
+        assert (request["checkpoints"], most) == (is_whole, bundle_limits(is_whole).bundle)
     # A page that a job has forged, with the time of a real one.
     times = page.stat()
     page.write_text("forged")
     os.utime(page, ns=(times.st_atime_ns, times.st_mtime_ns))
     result, _calls = fetch()
-    assert (result["changed"], result["files"]) == (False, 0)
-    assert page.read_text().startswith("<!doctype html>")
+    assert (result["changed"], result["files"], page.read_text()[:15]) == (False, 0, "<!doctype html>")
 
 
 def test_what_is_left_out_and_broken_does_not_fail_fetch(
@@ -122,7 +121,7 @@ def test_limits_are_checked_on_the_controller_as_well(
 ) -> None:
     (archive / "debug" / "large").write_bytes(b"x" * ((1 << 20) - 1))
     (archive / "debug" / "more").write_bytes(b"x" * (1 << 19))
-    monkeypatch.setattr(job_archive, "limits", lambda _checkpoints: Limits(1 << 20, 1 << 20))
+    monkeypatch.setattr(job_archive, "bundle_limits", lambda _checkpoints: Limits(1 << 20, 1 << 20))
     result, _calls = fetch()
     assert (result["failed"], result["changed"]) == (True, False) and not (tmp_path / "here").exists()
 

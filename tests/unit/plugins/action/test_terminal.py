@@ -8,10 +8,10 @@ import pytest
 from ansible_collections.argus.verl.plugins.action import ray_job_info
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import Finding, findings_table
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.text import (
-    nearest,
     one_line,
     printable,
     printable_line,
+    spelling_hint,
     table,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.job_report import invalid_id_message
@@ -41,7 +41,7 @@ def test_text_is_data(sequence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What shows text of jobs is tested in a run of ansible-playbook, with one text."""
     text = f"<{sequence}>"
     wrapped = table([text], [[f"{text} {text}"]], width=9)
-    shown = [printable(text), printable(text, lines=False), one_line(text), wrapped, nearest("xx", [f"x{text}"])]
+    shown = [printable(text), printable(text, lines=False), one_line(text), wrapped, spelling_hint("xx", [f"x{text}"])]
     shown += [findings_table([Finding(text, text, text)]), invalid_id_message(text), failure_message([], text)]
     shown += report_lines(text, [text], [[text]], [Finding(text, text, text)], [text])
     assert not BAD.search("\n".join(shown))

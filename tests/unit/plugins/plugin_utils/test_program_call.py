@@ -87,8 +87,7 @@ def fetch(machine: Machine, node: Node, submission_id: str = "sft-1", most: int 
 
 
 def unpacked(node: Node) -> int:
-    root = Path(node.shared_root)
-    return unpack(str(root / "here"), root / "artifacts", LIMITS)
+    return unpack(f"{node.shared_root}/here", Path(node.shared_root) / "artifacts", LIMITS)
 
 
 @pytest.mark.parametrize("text", ["", "Error response from daemon: No such container: head"])

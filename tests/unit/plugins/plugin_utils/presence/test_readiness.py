@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, membership
+from ansible_collections.argus.verl.plugins.module_utils.argus.cluster.membership import ExpectedNode, compare_nodes
 from ansible_collections.argus.verl.plugins.plugin_utils.plan.actions import PlannedNode
 from ansible_collections.argus.verl.plugins.plugin_utils.presence.presence import INSPECTED, LOG, STARTED, RunResults
 from samples import planned
@@ -46,10 +46,10 @@ def test_what_a_machine_knows_of_a_node_counts_before_ray_notices() -> None:
         | {"resources_total": {"CPU": 48, "GPU": 4, "worker_node": 100}}
         for name in nodes
     ]
-    assert membership(list(nodes.values()), alive).missing == ["worker-0", "worker-1"]
+    assert compare_nodes(list(nodes.values()), alive).missing == ["worker-0", "worker-1"]
     # The engine has started it again meanwhile.
     alive[1]["start_time_ms"] = (time.time() + 5) * 1000
-    assert membership(list(nodes.values()), alive).missing == ["worker-1"]
+    assert compare_nodes(list(nodes.values()), alive).missing == ["worker-1"]
 
 
 def test_nodes_that_will_not_come_have_the_reason() -> None:

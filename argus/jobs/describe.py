@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines the status of one job from its archive, and from the head if it answers."""
+"""Describes one job as a JobInfo, from its archive and from the head's record of it.
+
+`describe` asks the head itself; `describe_from_record` takes a record, for lists, which ask the head once for all jobs.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,8 @@ from ..ray.api import ANSWERS_SLOWLY, RayApiError, RayHead
 from ..ray.records import JobRecord
 from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
-from .progress import progress, time_left
+from .progress import read_progress, time_left
 
-POLL_INTERVAL_SECONDS = 0.5
 # The steward waits up to 120 s for the final evidence.
 CLOSE_TIMEOUT_SECONDS = 150
 # A submission to Ray takes less than a second.
@@ -36,15 +38,15 @@ HEARTBEAT_FRESH_SECONDS = 30
 Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
 STARTED_STATES = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
-# The steward returns with its head.
+# The steward is a process of the head, so it comes back with the head.
 NO_STEWARD = "waits for the steward of its cluster, which has written nothing for a minute"
 
 
 def merge_states(status: Status, record: JobRecord | None) -> tuple[str, str]:
-    """The state of a job and its reason, from the archive and from Ray's own record.
+    """The state of a job and the reason for it, from the archive and from Ray's own record.
 
-    The archive decides how a job has ended: its launcher knows best, and its steward decides whether another attempt
-    follows. Ray's record decides while the job waits for its driver to start.
+    The archive tells how a job has ended, as its launcher knows best, and its steward decides whether another attempt
+    follows. Ray's record counts while the job waits for its driver to start.
     """
     if record is None or record.ended or status.state in (*STARTED_STATES, *ENDED):
         return str(status.state or UNKNOWN), status.reason
@@ -66,15 +68,18 @@ def is_unattended(status: Status, steward: StewardHeartbeat | None, heartbeat: H
     # The steward only looks after a job that has its heartbeat file.
     if status.state in ENDED or steward is None or steward.is_recent:
         return False
-    # A launcher works without a steward. A job that is being submitted has none for a moment.
-    launched = heartbeat.time if status.state in STARTED_STATES else None
-    return now - (launched or 0) > HEARTBEAT_FRESH_SECONDS and now - updated_at(status) > SUBMISSION_TIMEOUT_SECONDS
+    # A launcher works without a steward. While a job is being submitted, it has neither for a moment.
+    launcher_time = (heartbeat.time if status.state in STARTED_STATES else None) or 0
+    return (
+        now - launcher_time > HEARTBEAT_FRESH_SECONDS and now - status_written_at(status) > SUBMISSION_TIMEOUT_SECONDS
+    )
 
 
 def describe(archive: Archive, head: RayHead | None, tail: int | None, position: str | None = None) -> JobInfo:
-    """The status of one job.
+    """Describe one job.
 
-    tail: how many of the last lines of the log to include; None for many.
+    head: None reads the archive alone.
+    tail: how many of the last lines of the log to include; None for as many as log_tail reads.
     position: include the lines of the log after this position instead, see log_since.
     """
     record, problem = None, ""
@@ -88,11 +93,11 @@ def describe(archive: Archive, head: RayHead | None, tail: int | None, position:
             record = JobRecord.from_api(answer) if answer else None
         except RayApiError as error:
             problem = str(error)
-    return job_info(archive, record, bool(head) and not problem, tail, position, problem)
+    return describe_from_record(archive, record, bool(head) and not problem, tail, position, problem)
 
 
 def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") -> JobInfo:
-    """A job whose status cannot be read. Nothing more is expected of it."""
+    """Describe a job whose status cannot be read. There is no end to wait for."""
     return JobInfo(
         archive.submission_id,
         UNREADABLE,
@@ -105,10 +110,13 @@ def unreadable_job(archive: Archive, error: UnreadableError, problem: str = "") 
     )
 
 
-def read_part(part: Callable[[], Value], default: Value, problems: list[str]) -> Value:
-    """A part of an archive, or the default with a recorded problem: unreadable parts must not hide the others."""
+def read_part(read: Callable[[], Value], default: Value, problems: list[str]) -> Value:
+    """Read a part of an archive; if it is unreadable, add to `problems` and return the default.
+
+    One unreadable part must not hide the others.
+    """
     try:
-        return part()
+        return read()
     except FileNotFoundError:
         return default
     except (OSError, UnreadableError) as error:
@@ -116,17 +124,18 @@ def read_part(part: Callable[[], Value], default: Value, problems: list[str]) ->
         return default
 
 
-def job_info(
+def describe_from_record(
     archive: Archive,
     record: JobRecord | None,
-    answered: bool,
+    head_answered: bool,
     tail: int | None = 0,
     position: str | None = None,
     problem: str = "",
 ) -> JobInfo:
-    """The status of one job from its archive and from Ray's record of its current attempt, if there is one.
+    """Describe one job from its archive and from Ray's record of its current attempt, if there is one.
 
-    answered: whether a head was asked for the record and answered.
+    head_answered: whether a head was asked for the record and answered.
+    problem: why the head was asked in vain, or "".
     """
     try:
         status = archive.read_status()
@@ -139,15 +148,15 @@ def job_info(
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
     notice = steward.notice if steward and steward.is_recent and state not in ENDED else ""
-    notice = no_steward_notice(record, answered) if unattended else notice
+    notice = no_steward_notice(record, head_answered) if unattended else notice
     if notice and not unattended and state == JobState.QUEUED:
-        # The steward knows better than the submission.
+        # The steward knows what the job waits for now; the submission wrote the reason.
         reason = ""
-    nothing = LogPart([], position or BEGINNING)
-    log = read_part(lambda: read_log(archive, tail, position, state in ENDED), nothing, problems)
-    done = read_part(lambda: progress(archive, status, heartbeat), Progress(), problems)
-    running = state == JobState.RUNNING
-    left = time_left(heartbeat, done.total_steps, now) if running else None
+    no_log = LogPart([], position or BEGINNING)
+    log = read_part(lambda: read_log(archive, tail, position, state in ENDED), no_log, problems)
+    progress = read_part(lambda: read_progress(archive, status, heartbeat), Progress(), problems)
+    is_running = state == JobState.RUNNING
+    seconds_left = time_left(heartbeat, progress.total_steps, now) if is_running else None
     return JobInfo(
         submission_id=archive.submission_id,
         state=state,
@@ -160,28 +169,28 @@ def job_info(
         lineage=status.lineage,
         attempt=status.attempt,
         attempts=status.attempts,
-        warnings=(*status.warnings, *time_warnings(left, now)),
-        phase=phase(heartbeat, status, done) if running else "",
+        warnings=(*status.warnings, *time_limit_warnings(seconds_left, now)),
+        phase=current_phase(heartbeat, status, progress) if is_running else "",
         phases=status.phases,
         submitted_at=archive.created_at(),
         submitted_by=status.submitted_by,
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
         ended_at=status.ended_at if state in ENDED else None,
-        silent_for=max(0.0, now - heartbeat.time) if running and heartbeat.time is not None else None,
-        time_left=left,
-        gpu_percent=read_part(lambda: hardware.mean_gpu_percent(archive), None, problems) if running else None,
-        address=status.address if running else "",
+        silent_for=max(0.0, now - heartbeat.time) if is_running and heartbeat.time is not None else None,
+        time_left=seconds_left,
+        gpu_percent=read_part(lambda: hardware.mean_gpu_percent(archive), None, problems) if is_running else None,
+        address=status.address if is_running else "",
         driver_host=str(status.driver.get("host") or "") or None,
         driver_node_id=(record.driver_node_id or None) if record else None,
         driver_node_ip=(record.driver_node_ip or None) if record else None,
-        progress=done,
+        progress=progress,
         archive=str(archive.path),
         log=tuple(log.lines),
         log_position=log.position,
         problem=problem,
-        head_away_for=head_away_for(problem, steward, now),
-        written_at=written_at(status, steward, heartbeat),
+        head_away_for=head_away_seconds(problem, steward, now),
+        written_at=archive_written_at(status, steward, heartbeat),
         unreadable=tuple(problems),
         notice=notice,
         unattended=unattended,
@@ -189,46 +198,44 @@ def job_info(
     )
 
 
-def time_warnings(left: float | None, now: float) -> Iterator[JobWarning]:
-    """A warning if a job will be stopped before it can end. Only the nodes of the cluster know that time."""
+def time_limit_warnings(seconds_left: float | None, now: float) -> Iterator[JobWarning]:
+    """A warning if the cluster's machines are taken away before the job ends. Only its nodes know when."""
     stop_at = departures.read_stop_at()
-    if left is not None and stop_at is not None and now + left > stop_at:
-        needs = f"at its pace, the job needs {duration(left)} more"
+    if seconds_left is not None and stop_at is not None and now + seconds_left > stop_at:
+        needs = f"at its pace, the job needs {duration(seconds_left)} more"
         yield JobWarning(WarningKind.TIME_LIMIT, f"{needs}, and jobs are stopped at {departures.moment_text(stop_at)}")
 
 
-def head_away_for(problem: str, steward: StewardHeartbeat | None, now: float) -> float | None:
-    """For how many seconds the head has been away: the steward, a process of it, wrote its heartbeat until then."""
+def head_away_seconds(problem: str, steward: StewardHeartbeat | None, now: float) -> float | None:
+    """The time since the head has been away, which is when its steward wrote the last heartbeat; None if it is not."""
     is_away = problem and ANSWERS_SLOWLY not in problem
     return max(0.0, now - steward.time) if is_away and steward and steward.time else None
 
 
-def written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
-    """When a process of the job last wrote to its archive."""
-    return max(heartbeat.time or 0, steward.time if steward else 0, updated_at(status)) or None
+def archive_written_at(status: Status, steward: StewardHeartbeat | None, heartbeat: Heartbeat) -> float | None:
+    return max(heartbeat.time or 0, steward.time if steward else 0, status_written_at(status)) or None
 
 
-def updated_at(status: Status) -> float:
-    """When the status was written, in seconds since the epoch; 0 if it does not tell."""
+def status_written_at(status: Status) -> float:
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(status.updated_at).timestamp()
     return 0.0
 
 
-def phase(heartbeat: Heartbeat, status: Status, done: Progress) -> str:
-    """The phase of a running trainer before its first step; "" if unknown. Jobs can write to archives."""
-    # The server of an engine says the same as a trainer's, and goes on.
+def current_phase(heartbeat: Heartbeat, status: Status, progress: Progress) -> str:
+    """The phase of a running trainer before its first step; "" if unknown, or if a job has written another text."""
+    # A command may run an inference server, whose engine logs the same lines as a trainer's; no step follows.
     if status.workload == COMMAND:
         return ""
     # Steps can be newer than the heartbeat. In a later attempt, they may come from earlier attempts.
-    has_begun = done.step > (status.resumed_from_step or 0) and status.attempt == 1
-    return heartbeat.phase if heartbeat.phase in list(Phase) and not has_begun else ""
+    has_first_step = progress.step > (status.resumed_from_step or 0) and status.attempt == 1
+    return heartbeat.phase if heartbeat.phase in list(Phase) and not has_first_step else ""
 
 
 def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
     """The job with the steps of its complete checkpoints and models. This opens every shard, so it is not for lists.
 
-    Of a checkpoint that is no longer kept, verl leaves the directory.
+    verl leaves the directory of a checkpoint that it has deleted: such a checkpoint is not complete.
     """
     if job.workload not in checkpoints.SHARD_DIRECTORIES:
         return job
@@ -249,14 +256,13 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
     )
 
 
-def resumable(archive: Archive) -> int | None:
+def resumable_step(archive: Archive) -> int | None:
     """The step of the last complete checkpoint of a job that has failed or was stopped; None without one."""
     return with_checkpoints(archive, describe(archive, None, tail=0)).resumable
 
 
-def no_steward_notice(record: JobRecord | None, answered: bool) -> str:
-    """The notice for a job without a steward."""
-    if not answered:
+def no_steward_notice(record: JobRecord | None, head_answered: bool) -> str:
+    if not head_answered:
         return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
     state = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
     return f"{NO_STEWARD}; Ray {state}"
@@ -264,27 +270,3 @@ def no_steward_notice(record: JobRecord | None, answered: bool) -> str:
 
 def read_log(archive: Archive, tail: int | None, position: str | None, final: bool) -> LogPart:
     return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
-
-
-def wait_for_end(
-    archive: Archive, head: RayHead | None, tail: int | None, timeout: float, position: str | None = None
-) -> JobInfo:
-    """Describe the job once it has ended, after `timeout` seconds, or once its log has more lines after `position`."""
-    deadline = time.monotonic() + timeout
-    while True:
-        # The archive is usually enough. Ray is asked once, at the end.
-        try:
-            over = is_complete(archive.read_status(), time.time()) or has_more_log(archive, position)
-        except UnreadableError:
-            over = True
-        if over or time.monotonic() >= deadline:
-            job = describe(archive, head, tail, position)
-            return with_checkpoints(archive, job) if job.state in ENDED or not timeout else job
-        time.sleep(min(POLL_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic())))
-
-
-def has_more_log(archive: Archive, position: str | None) -> bool:
-    """Whether there are lines after a position, or none will follow: the log is complete before the evidence is."""
-    if position is None:
-        return False
-    return archive.read_status().state in ENDED or bool(log_since(archive, position).lines)

@@ -12,11 +12,10 @@ from argus.archive.archive import Archive
 from argus.archive.status import Status
 from argus.evidence import hardware
 from argus.io.schema import parse
-from argus.jobs import state
+from argus.jobs import listing
+from argus.jobs.describe import describe, merge_states
 from argus.jobs.info import JobInfo
-from argus.jobs.state import describe, merge_states, wait_for_end
-from argus.ray.api import RayHead
-from argus.ray.records import JobRecord
+from argus.ray.api import JobRecord, RayHead
 
 
 def ray(status: str, message: str = "") -> JobRecord:
@@ -74,9 +73,8 @@ def test_a_running_job_with_its_heartbeat(archive: Archive, monkeypatch: pytest.
     archive.set_status("RUNNING", started_at=10.5, ended_at=9.5, attempt=2, failure={"kind": "node_lost"})
     beat(archive, 5, step=4, total_steps=12, first_step=1, first_step_at=time.time() - 65)
     job = describe(archive, None, tail=0)
-    assert (job.attempt, job.ended_at, job.failure) == (2, None, None)
+    assert (job.attempt, job.ended_at, job.failure, job.progress.total_steps) == (2, None, None, 12)
     assert (job.time_left, job.silent_for) == (pytest.approx(160, abs=1), pytest.approx(5, abs=1))
-    assert job.progress.total_steps == 12
     # It needs 160 s more than its machines may have.
     for left, kinds in ((170, []), (150, ["time_limit"])):
         monkeypatch.setenv("ARGUS_VERL_STOP_AT", str(time.time() + left))
@@ -124,8 +122,8 @@ def test_a_job_that_a_restarted_head_has_lost_waits_for_its_steward(archive: Arc
 
 def test_waiting_ends_with_the_job(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock(1000.0)
-    monkeypatch.setattr(state, "time", clock)
+    monkeypatch.setattr(listing, "time", clock)
     archive.set_status("RUNNING")
     clock.then = lambda now: archive.set_status("SUCCEEDED", ended_at=0.0) if now == 1002 else None
-    job = wait_for_end(archive, None, 0, timeout=30)
+    job = listing.wait_and_describe(archive, None, 0, timeout=30)
     assert (job.state, job.ended, clock.now) == ("SUCCEEDED", True, 1002)
