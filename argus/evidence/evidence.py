@@ -77,7 +77,7 @@ def foreign_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_env(value: Any) -> Any:
-    """A value of Ray's API without runtime environments, of which the archive already has the job's."""
+    """A value of Ray's API without runtime environments: the archive already has that of the job."""
     if isinstance(value, dict):
         return {key: without_env(item) for key, item in value.items() if "runtime_env" not in key}
     return [without_env(item) for item in value] if isinstance(value, list) else value
@@ -85,9 +85,9 @@ def without_env(value: Any) -> Any:
 
 def actors_json(head: RayHead, job_ids: set[str]) -> str:
     """All actors of the job, including dead ones, and the living actors of other jobs."""
-    own = (list_actors(head, job_filter(job_id), detail=True)[:MAX_ENTRIES] for job_id in sorted(job_ids))
+    of_job = (list_actors(head, job_filter(job_id), detail=True)[:MAX_ENTRIES] for job_id in sorted(job_ids))
     others = (actor for actor in list_actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
-    return entries_json([*itertools.chain(*own), *itertools.islice(others, MAX_ENTRIES)], job_ids)
+    return entries_json([*itertools.chain(*of_job), *itertools.islice(others, MAX_ENTRIES)], job_ids)
 
 
 def list_entries(head: RayHead, path: str) -> list[dict[str, Any]]:

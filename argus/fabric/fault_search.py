@@ -61,8 +61,10 @@ class FaultSearch:
         # Each node counts once: of an odd number, the first one is in two pairs; of three, each is.
         has_three = len(self.nodes) == 3
         rates = [self.measured[pair].bandwidth for pair in (pairs if has_three else pairs[: len(self.nodes) // 2])]
-        known = sorted(rate for rate in rates if rate is not None)
-        usual = median(known[:1] + known[-1:] if has_three else known) if known else 0.0
+        measured_rates = sorted(rate for rate in rates if rate is not None)
+        usual = (
+            median(measured_rates[:1] + measured_rates[-1:] if has_three else measured_rates) if measured_rates else 0.0
+        )
         limit = SLOW_PAIR_FRACTION * usual
         suspects = [pair for pair in pairs if self._fails(self.measured[pair], limit)]
         unsuspected = set(chain.from_iterable(pair for pair in pairs if pair not in suspects))

@@ -124,7 +124,7 @@ def registered_jobspec(registry: Registry, submission_id: str) -> Mapping[str, A
 
 
 def _without_local_dir(jobspec: Mapping[str, Any], archive: str) -> Mapping[str, Any]:
-    """The JobSpec without an override that repeats_value the directory of its checkpoints: the new job has another."""
+    """The JobSpec without an override that repeats the directory of its checkpoints: the new job has another."""
     overrides = override_list(jobspec.get(OVERRIDES) or ())
     local_dir = {LOCAL_DIR: checkpoint_path(archive)}
     kept = [override for override in overrides if not repeats_value(override, local_dir)]

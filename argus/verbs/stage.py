@@ -274,9 +274,9 @@ def write_result(result: Mapping[str, Any]) -> None:
 
 @click.command(name="stage", hidden=True)
 @common_options
-def stage_command(result_as_json: bool, **options: Any) -> None:
+def stage_command(as_json: bool, **options: Any) -> None:
     """Stage a model, a dataset, a snapshot or Python files, as stage.yml does."""
-    request = request_from(StageRequest, result_as_json, one_line=True, **options)
+    request = request_from(StageRequest, as_json, one_line=True, **options)
     if request.kind == "snapshot" or request.items:
         # If the node does not run, the caller has started a container of its image for this verb.
         require_same_cluster(request)
@@ -325,13 +325,13 @@ class ExportRequest(VerbRequest):
 @click.argument("submission_id", metavar="ID", required=False)
 @click.option("--step", type=int, help="Its step.  [default: the last complete checkpoint]")
 @common_options
-def export_command(result_as_json: bool, **options: Any) -> None:
+def export_command(as_json: bool, **options: Any) -> None:
     """Merge a checkpoint of the job ID on a worker, and stage it as a model for the next job."""
-    request = request_from(ExportRequest, result_as_json, **options)
+    request = request_from(ExportRequest, as_json, **options)
     item = Model(name=None, source=f"job:{request.submission_id}@{request.step}")
     _path, work = plan_item(request.root, item, StageOptions())
     result = run_item(work)
-    if result_as_json:
+    if as_json:
         write_answer(result, changed=result.pop("changed"))
         return
     path = result["path"].replace(request.shared_root, root_on_machines(request.shared_root), 1)

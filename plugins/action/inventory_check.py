@@ -31,7 +31,7 @@ def inventory_findings(
 ) -> list[Finding]:
     """What is wrong with an inventory, and with the hosts that remain after --limit.
 
-    play_hosts: the hosts that remain. works_on_groups: the groups of which the playbook needs at least one host.
+    play_hosts: the hosts that remain. works_on_groups: the groups that need at least one host in the play.
     """
     if not any(groups.values()):
         return inventory.no_hosts_findings(list(inventory_sources))

@@ -20,7 +20,7 @@ from ansible_collections.argus.verl.plugins.plugin_utils.slurm import commands
 from ansible_collections.argus.verl.plugins.plugin_utils.slurm.allocation import RUNNING, Allocation, SlurmError
 
 display = Display()
-# The first pause between looks at a job that waits, and the longest: Slurm's controller serves a whole site.
+# The first and the longest pause between queries for a job that waits: Slurm's controller serves a whole site.
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 15.0
 SAME_USER_WARNING = (
     "The code of jobs runs as the user who runs Ansible here. If the hosts have this user's home directory, jobs can "

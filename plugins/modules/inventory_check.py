@@ -22,7 +22,7 @@ attributes:
     support: none
 options:
   works_on:
-    description: The groups of which the run needs at least one host.
+    description: The groups that need at least one host in the run.
     type: list
     elements: str
     default: []

@@ -39,7 +39,7 @@ def run_command(argv: Sequence[str]) -> tuple[int, str, str]:
 def run_program(argv: Sequence[str], seconds: float) -> tuple[int, str, str]:
     """Return exit code, stdout and stderr of a program that may hang, as nvidia-smi does with a broken driver.
 
-    NOT_INSTALLED and TIMED_OUT are codes as well. A program in state D cannot be killed, so nobody waits for its end.
+    NOT_INSTALLED and TIMED_OUT are codes as well. A program in state D cannot be killed, and is left behind.
     """
     try:
         program = subprocess.Popen(

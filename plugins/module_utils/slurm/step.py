@@ -93,7 +93,7 @@ def run_command(connection: socket.socket) -> None:
             # Not S606: the relay is of this user (is_own), to whom the job belongs.
             os.execvpe(argv[0], argv, command_environment(os.environ, AMD_DRIVER.exists()))  # noqa: S606
         os._exit(NOT_FOUND)
-    # Close the streams here, so that whoever reads the output sees its end when the command ends.
+    # Close the streams here, so that readers of the output see its end when the command ends.
     for stream in (*streams, *range(3)):
         with contextlib.suppress(OSError):
             os.close(stream)

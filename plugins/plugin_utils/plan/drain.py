@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How drain.yml takes a node out of the cluster, and what is said of nodes in the cluster that no inventory has."""
+"""How drain.yml takes a node out of the cluster, and messages about nodes of the cluster that no inventory has."""
 
 from __future__ import annotations
 

@@ -194,7 +194,8 @@ def poll(program: Program, begun: dict[str, Any]) -> dict[str, Any]:
 
 def process_of(begun: dict[str, Any]) -> int:
     lock = Path(begun["path"]).with_name(f".{Path(begun['path']).name}.lock")
-    until(lambda: lock.exists() and lock.read_text())
+    # Its writer replaces the text in place.
+    until(lambda: lock.exists() and lock.read_text().rstrip().endswith("}"))
     return int(json.loads(lock.read_text())["pid"])
 
 
