@@ -30,8 +30,9 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.ports import (
     WORKERS_OFFSET,
 )
 from ansible_collections.argus.verl.plugins.module_utils.preflight.checks import CHECKS, DEEP
-from jobspec_schema import suboptions
-from staged_items import VARIABLES, item_options
+from jobspec_schema import jobspec_options
+from staged_items import VARIABLES as ITEM_MODELS
+from staged_items import item_options
 
 REPO = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -39,6 +40,7 @@ BLOCK = re.compile(
 )
 # Ansible's markup: C(code), V(value), O(option), RV(returned), E(variable), M(module), I(italic), B(bold), U(link).
 MARKUP = re.compile(r"\b(C|V|O|RV|E|M|I|B|U)\(((?:[^()]|\([^()]*\))*)\)")
+# By name, the options of a module or role as in an argument spec.
 Options = Mapping[str, Mapping[str, Any]]
 
 
@@ -68,16 +70,17 @@ def type_cell(option: Mapping[str, Any]) -> str:
 
 
 def description_cell(option: Mapping[str, Any]) -> str:
-    text = markdown(option["description"])
+    text = to_markdown(option["description"])
     choices = [f"`{choice}`" for choice in option.get("choices", ())]
     if not all(choice in text for choice in choices):
         text += f" Choices: {', '.join(choices)}."
     return text
 
 
-def markdown(description: str | list[str]) -> str:
+def to_markdown(description: str | list[str]) -> str:
     """A description with Ansible's markup as Markdown."""
     text = " ".join([description] if isinstance(description, str) else description)
+    # The module job has the keys of a JobSpec below its option jobspec.
     return MARKUP.sub(lambda match: f"`{match[2].removeprefix('jobspec.')}`", text)
 
 
@@ -102,36 +105,29 @@ def role_tables(specs: Mapping[str, Any]) -> dict[str, str]:
     return {"entry points": entry_points_table(specs), "variables": variables_table(specs)}
 
 
-def jobspec_keys(options: Options, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The dotted keys of a JobSpec; a mapping itself is not listed, only the keys in it."""
+def dotted_keys(options: Options, with_mappings: bool, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """All options by their dotted keys. with_mappings: whether a mapping itself is listed before the keys in it."""
     for name, option in options.items():
-        if "suboptions" in option:
-            yield from jobspec_keys(option["suboptions"], f"{prefix}{name}.")
-        else:
+        if with_mappings or "suboptions" not in option:
             yield f"{prefix}{name}", option
-
-
-def item_keys(options: Options, prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The dotted keys of an item: each mapping, and then the keys in it."""
-    for name, option in options.items():
-        yield f"{prefix}{name}", option
-        yield from item_keys(option.get("suboptions", {}), f"{prefix}{name}.")
+        yield from dotted_keys(option.get("suboptions", {}), with_mappings, f"{prefix}{name}.")
 
 
 def item_tables() -> dict[str, str]:
     return {
-        f"items of {name}": options_table("Key", dict(item_keys(item_options(model))))
-        for name, model in VARIABLES.items()
+        f"items of {name}": options_table("Key", dict(dotted_keys(item_options(model), with_mappings=True)))
+        for name, model in ITEM_MODELS.items()
     }
 
 
 def jobspec_tables() -> dict[str, str]:
-    return {"keys": options_table("Key", dict(jobspec_keys(suboptions())))}
+    return {"keys": options_table("Key", dict(dotted_keys(jobspec_options(), with_mappings=False)))}
 
 
 def preflight_tables() -> dict[str, str]:
     rows = []
     for key, check in sorted(CHECKS.items()):
+        # The severity and the tier, if they are not the usual ones.
         marks = [mark for mark in (check.severity, check.tier) if mark in ("warning", DEEP)]
         rows.append((f"`{key}`", check.about + (f" ({', '.join(marks)})" if marks else "")))
     return {"checks": markdown_table(("Key", "Expected"), rows)}
@@ -161,6 +157,7 @@ def pages_with_tables() -> Iterator[tuple[Path, dict[str, str]]]:
     yield REPO / "docs" / "ports.md", port_tables()
     for specs in sorted(REPO.glob("roles/*/meta/argument_specs.yml")):
         loaded = yaml.safe_load(specs.read_text(encoding="utf-8"))
+        # Only the page of staging has markers for items.
         yield specs.parents[1] / "README.md", {**role_tables(loaded["argument_specs"]), **item_tables()}
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write docs/jobspec.schema.json, the JSON schema with which editors complete and validate JobSpecs.
 
-The fields in argus/jobspec/spec.py become options as a module of Ansible documents them, and these become the schema.
+jobspec_options() describes the keys as options of Ansible, also for generate_docs.py; object_schema() translates them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from argus.jobspec.spec import DURATIONS, KEYS, OPTIONAL_FOR_COMMANDS, SECTIONS,
 SCHEMA = REPO / "docs" / "jobspec.schema.json"
 # Ansible's names of Python's types.
 ANSIBLE_TYPES = {str: "str", int: "int", float: "float", bool: "bool", dict: "dict", tuple: "list"}
-# JSON's names of Ansible's types. Ansible takes a number for a string as well. Any value fits `raw`.
+# JSON's names of Ansible's types. Ansible takes a number for a string as well. `raw` is missing: it takes any value.
 JSON_TYPES = {
     "str": ["string", "number"],
     "int": ["integer"],
@@ -36,73 +36,75 @@ JSON_TYPES = {
 def documented_option(name: str) -> dict[str, Any]:
     """A field of the JobSpec as an option of a module, with its description in Markdown."""
     field = JobSpec.model_fields[name]
-    kind: Any = field.annotation
-    if get_origin(kind) in (types.UnionType, Union):
-        kind = next(member for member in get_args(kind) if member is not type(None))
-    if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    documented: dict[str, Any] = {"description": field.description}
-    choices = kind
-    if get_origin(kind) is tuple:
-        choices = get_args(kind)[0]
-        documented |= {"type": "list", "elements": "str"}
-    elif get_origin(kind) is Literal or name in DURATIONS:
-        documented["type"] = "str"
-    else:
-        documented["type"] = ANSIBLE_TYPES[get_origin(kind) or kind]
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (types.UnionType, Union):
+        annotation = next(member for member in get_args(annotation) if member is not type(None))
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    option: dict[str, Any] = {"description": field.description}
+    value_type = annotation
     if name == OVERRIDES:
-        documented = {"description": field.description, "type": "raw"}
-    if get_origin(choices) is Literal:
-        documented["choices"] = list(get_args(choices))
+        option["type"] = "raw"  # a list or a mapping
+    elif get_origin(annotation) is tuple:
+        value_type = get_args(annotation)[0]
+        option |= {"type": "list", "elements": "str"}
+    elif get_origin(annotation) is Literal or name in DURATIONS:
+        option["type"] = "str"
+    else:
+        option["type"] = ANSIBLE_TYPES[get_origin(annotation) or annotation]
+    if get_origin(value_type) is Literal:
+        option["choices"] = list(get_args(value_type))
     if field.is_required():
-        documented["required"] = True
+        option["required"] = True
     elif field.default is not None:
-        documented["default"] = field.default
-    return documented
+        option["default"] = field.default
+    return option
 
 
-def suboptions(keys: Mapping[str, Any] = KEYS, prefix: str = "") -> dict[str, Any]:
-    """The keys of a JobSpec as options of a module; a section such as `resources` has the options below it."""
+def jobspec_options(keys: Mapping[str, Any] = KEYS, prefix: str = "") -> dict[str, Any]:
+    """The keys of a JobSpec or of a section as options of a module. prefix: of the section, such as `resources.`."""
     fields = {path: name for name, path in JobSpec.paths().items()}
     options = {}
-    for key, below in keys.items():
+    for key, section_keys in keys.items():
         path = f"{prefix}{key}"
-        section: dict[str, Any] = {"description": SECTIONS.get(path), "type": "dict", "default": {}}
-        below_options = {"suboptions": suboptions(below, f"{path}.")} if below else {}
-        options[key] = section | below_options if below else documented_option(fields[path])
+        below = jobspec_options(section_keys, f"{path}.")
+        section = {"description": SECTIONS.get(path), "type": "dict", "default": {}, "suboptions": below}
+        options[key] = section if below else documented_option(fields[path])
     return options
 
 
-def value_schema(documented: Mapping[str, Any]) -> dict[str, Any]:
+def value_schema(option: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the value of an option."""
-    kind, choices = documented["type"], documented.get("choices")
+    kind, choices = option["type"], option.get("choices")
     # In YAML, an optional key may be without a value.
-    empty = [] if documented.get("required") else [None]
-    schema: dict[str, Any] = {"description": documented["description"]}
+    empty = [] if option.get("required") else [None]
+    schema: dict[str, Any] = {"description": option["description"]}
     if choices and kind != "list":
         schema["enum"] = [*choices, *empty]
     elif kind in JSON_TYPES:
         schema["type"] = [*JSON_TYPES[kind], *("null" for _nothing in empty)]
-    if "default" in documented:
-        schema["default"] = documented["default"]
-    if "suboptions" in documented:
-        schema |= object_schema(documented["suboptions"])
+    if "default" in option:
+        schema["default"] = option["default"]
+    if "suboptions" in option:
+        schema |= object_schema(option["suboptions"])
     if kind == "list":
         schema["items"] = {"enum": choices} if choices else {"type": JSON_TYPES["str"]}
     return schema
 
 
 def object_schema(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a mapping with these options."""
     schema: dict[str, Any] = {
-        "properties": {name: value_schema(documented) for name, documented in options.items()},
+        "properties": {name: value_schema(option) for name, option in options.items()},
         "additionalProperties": False,
     }
-    required = [name for name, documented in options.items() if documented.get("required")]
+    required = [name for name, option in options.items() if option.get("required")]
     return schema | ({"required": required} if required else {})
 
 
 def schema_text() -> str:
-    keys = object_schema(suboptions())
+    """The schema as JSON. A command requires other keys than a training."""
+    keys = object_schema(jobspec_options())
     always_required = [name for name in keys.pop("required") if name not in OPTIONAL_FOR_COMMANDS]
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,4 +1,4 @@
-"""List the licences of the Python packages in a CycloneDX SBOM on standard input; fail on one that was not reviewed.
+"""Check the licences of the Python packages in a CycloneDX SBOM on standard input; fail on one that was not reviewed.
 
 Debian's packages are not checked: Debian's main archive has free software only, see /usr/share/doc/*/copyright.
 """
@@ -15,9 +15,9 @@ from typing import Any
 # Licences under which a package may be used with this collection and distributed in an image, by their names in SPDX.
 # BSD is for packages that do not say which BSD licence they have.
 ALLOWED = {
-    *("0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0"),
-    *("CC0-1.0", "GPL-3.0-or-later", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib"),
-}
+    "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
+    "CC0-1.0", "GPL-3.0-or-later", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib",
+}  # fmt: skip
 # SPDX's names of what packages state.
 SPDX_ALIASES = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -31,7 +31,7 @@ SPDX_ALIASES = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-# Packages with other licences, which were read. A package with a changed licence is reported again.
+# Packages with other licences that a person has read and accepted. A changed licence is reported again.
 REVIEWED = {
     # All that is imported is in the public domain or BSD-2-Clause; an Emacs mode has the GPL. Tests only.
     ("docutils", "BSD AND GNU General Public License (GPL) AND Public Domain"),

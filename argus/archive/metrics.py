@@ -21,7 +21,7 @@ from ..io.schema import MAX_INTEGER
 METRICS_FILE = re.compile(r"metrics-(?P<attempt>[1-9][0-9]{0,3})\.jsonl")
 # One step of PPO takes about 8 KiB.
 MAX_LINE_BYTES = MIB
-# The most bytes to read of one file, for callers that need the whole file.
+# How much of a file a caller reads that needs all its steps.
 MAX_FILE_BYTES = 256 << 20
 
 
@@ -31,17 +31,18 @@ class Step:
     metrics: Mapping[str, object]
 
     def value(self, metric: str) -> float | None:
+        """A metric as a number; None if it is missing, or no number that fits."""
         value = self.metrics.get(metric)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
-        # An integer may be too large for a float. A loss may well be infinite, or not a number.
+        # An integer may be too large for a float. A float is right as it is: a loss may be infinite or NaN.
         return float(value) if isinstance(value, float) or -MAX_INTEGER <= value <= MAX_INTEGER else None
 
 
-def files(archive: Path) -> list[Path]:
+def files(archive_dir: Path) -> list[Path]:
     """The metrics files of a job, in the order of attempts. Raises UnreadableError."""
-    matches = [match for match in map(METRICS_FILE.fullmatch, list_directory(archive / "logs")) if match]
-    return [archive / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
+    matches = [match for match in map(METRICS_FILE.fullmatch, list_directory(archive_dir / "logs")) if match]
+    return [archive_dir / "logs" / match[0] for match in sorted(matches, key=lambda match: int(match["attempt"]))]
 
 
 def parse_step(line: bytes) -> Step | None:
@@ -59,6 +60,7 @@ def parse_step(line: bytes) -> Step | None:
 
 
 def read_steps(file: BinaryIO, max_bytes: int) -> Iterator[Step]:
+    """The steps in the next `max_bytes` bytes of a file, without lines that are longer than MAX_LINE_BYTES."""
     is_start = True
     while max_bytes > 0 and (line := file.readline(min(max_bytes, MAX_LINE_BYTES))):
         max_bytes -= len(line)

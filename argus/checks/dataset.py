@@ -22,7 +22,7 @@ MESSAGES = {RL: "prompt", SFT: "messages"}
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def messages_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | None:
+def messages_column_problem(schema: Any, workload: str, key: str) -> tuple[str, str] | None:
     """The problem with the column of messages, and its remedy; None if verl can read it. workload: RL or SFT."""
     names = schema.names
     if key not in names:

@@ -17,7 +17,7 @@ from .dataset import (
     SFT,
     extra_info_problem,
     message_problems,
-    messages_problem,
+    messages_column_problem,
     open_parquet,
     reward_problems,
 )
@@ -153,7 +153,7 @@ def schema_findings(request: CheckRequest, path: Path, schema: Any) -> tuple[lis
     # experimental/reward_loop/reward_loop.py: compute_score uses only the reward model.
     if request.per_sample_reward_manager is None or (request.has_reward_model and not request.reward_file):
         reward = []
-    message_problem = messages_problem(schema, kind_of(request), key)
+    message_problem = messages_column_problem(schema, kind_of(request), key)
     if message_problem:
         return [dataset_finding(f"{path} {message_problem[0]}", message_problem[1])], []
     problems = [*reward_problems(schema, reward)] if reward else []

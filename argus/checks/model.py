@@ -15,7 +15,7 @@ from typing import Any
 
 from ..common.findings import WARNING, Finding
 from ..common.text import size_text
-from .model_settings import model_setting_findings, text_model
+from .model_settings import model_setting_findings, text_configuration
 from .request import CheckRequest, Facts, error_text, is_lfs_pointer, lfs_pointer_problem
 
 # The limit of the format itself.
@@ -113,7 +113,7 @@ def model_config_findings(request: CheckRequest, facts: Facts, source: ModelRef,
     config, problems = read_config(source)
     if problems:
         return problems
-    facts.vocab_size = text_model(request, section, config).number("vocab_size") or None
+    facts.vocab_size = text_configuration(request, section, config).number("vocab_size") or None
     return list(model_setting_findings(request, section, config))
 
 

@@ -38,8 +38,8 @@ hidden = {"torch", "torchvision", "torchaudio", "tensorflow", "jax", "scipy", "s
 importlib.util.find_spec = lambda name, *more: None if name.split(".")[0] in hidden else find_spec(name, *more)
 from transformers import AutoTokenizer
 """
-# Measures the rows of `question`, and calls `say` for each with `length` and `max_token_id`, or `refused`. The keys of
-# `question` are those in measure_samples.
+# Measures the rows of `question`, the dict of measure_samples. child.py defines `say`, which sends one line of the
+# answer: for each row, its `length` and `max_token_id`, or why the chat template `refused` it.
 CHILD_PROGRAM = """
 tokenizer = AutoTokenizer.from_pretrained(question["directory"])
 arguments = {**question["arguments"], "add_generation_prompt": question["add_generation_prompt"], "tokenize": False}
@@ -111,18 +111,19 @@ def start_tokenizer_process() -> ChildProcess:
 
 def prompt_findings(request: CheckRequest, facts: Facts) -> list[Finding]:
     """Findings about prompts that are too long, or that the tokenizer or the model cannot process."""
-    key = "data.max_length" if request.is_sft else "data.max_prompt_length"
-    limit, directory = request.setting(key), request.tokenizer_path
-    is_limit_known = isinstance(limit, int) and limit > 0 and not request.setting("data.custom_cls.path")
-    if not is_limit_known or not directory.startswith("/") or not (Path(directory) / "tokenizer.json").is_file():
+    limit_key = "data.max_length" if request.is_sft else "data.max_prompt_length"
+    limit, tokenizer_dir = request.setting(limit_key), Path(request.tokenizer_path)
+    if not isinstance(limit, int) or limit <= 0 or request.setting("data.custom_cls.path"):
+        return []
+    if not tokenizer_dir.is_absolute() or not (tokenizer_dir / "tokenizer.json").is_file():
         return []
     findings: list[Finding] = []
     samples = [sample for split in request.splits if (sample := read_sample(request, split)).rows]
-    for sample in measure_samples(request, directory, samples) if samples else ():
+    for sample in measure_samples(request, tokenizer_dir, samples) if samples else ():
         if sample.tried_count:
-            suffix = f", the longest has {sample.longest} tokens of {key} {limit}" if sample.lengths else ""
+            suffix = f", the longest has {sample.longest} tokens of {limit_key} {limit}" if sample.lengths else ""
             facts.notes += [f"Prompts: {len(sample.lengths)} of {sample.total_rows} in {sample.split} measured{suffix}"]
-            findings += length_findings(request, sample, key, limit)
+            findings += length_findings(request, sample, limit_key, limit)
             findings += refusal_findings(request, sample)
             findings += vocabulary_findings(sample, facts.vocab_size)
     return findings
@@ -134,19 +135,19 @@ def read_sample(request: CheckRequest, split: str) -> PromptSample:
 
     conversations: list[Any] = []
     total = size = 0
-    key = messages_key(request)
+    messages_column = messages_key(request)
     files = [file for file in data_files(request, split) if file.startswith("/") and file.endswith(".parquet")]
     for name in files:
         # The check of the dataset tells why a file cannot be read.
         with contextlib.suppress(OSError, ArrowException), open_parquet(Path(name)) as file:
-            if key not in file.schema_arrow.names or set(MEDIA_COLUMNS) & set(file.schema_arrow.names):
+            if messages_column not in file.schema_arrow.names or set(MEDIA_COLUMNS) & set(file.schema_arrow.names):
                 continue
             total += file.metadata.num_rows
             groups = file.metadata.num_row_groups
             group_indexes = sorted({groups * at // MAX_ROW_GROUPS for at in range(MAX_ROW_GROUPS)}) if groups else []
             for index in group_indexes:
                 count = -(-MAX_SAMPLED_ROWS // len(files) // len(group_indexes))
-                batch = next(file.iter_batches(count, row_groups=[index], columns=[key]), None)
+                batch = next(file.iter_batches(count, row_groups=[index], columns=[messages_column]), None)
                 for messages in filter(None, batch.column(0).to_pylist() if batch else ()):
                     size += len(str(messages))
                     if size <= MAX_SAMPLED_CHARS and len(conversations) < MAX_SAMPLED_ROWS:
@@ -154,12 +155,12 @@ def read_sample(request: CheckRequest, split: str) -> PromptSample:
     return PromptSample(split, tuple(conversations), total)
 
 
-def measure_samples(request: CheckRequest, directory: str, samples: list[PromptSample]) -> Iterator[PromptSample]:
-    """The samples with the measurements of the child process. directory: that of the tokenizer."""
+def measure_samples(request: CheckRequest, tokenizer_dir: Path, samples: list[PromptSample]) -> Iterator[PromptSample]:
+    """The samples with the measurements of the child process."""
     arguments = request.setting("data.apply_chat_template_kwargs")
     enable_thinking = request.setting("data.enable_thinking_default")
     question = {
-        "directory": directory,
+        "directory": str(tokenizer_dir),
         "template": request.setting(f"{request.model_section}.custom_chat_template"),
         "arguments": {
             **(arguments if isinstance(arguments, dict) else {}),
@@ -188,7 +189,7 @@ def renders_messages_separately(request: CheckRequest) -> bool:
     return False
 
 
-def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit: int) -> Iterator[Finding]:
+def length_findings(request: CheckRequest, sample: PromptSample, limit_key: str, limit: int) -> Iterator[Finding]:
     too_long_count = sum(length > limit for length in sample.lengths)
     if too_long_count:
         outcome, severity = long_prompt_outcome(request, sample, too_long_count)
@@ -199,7 +200,7 @@ def length_findings(request: CheckRequest, sample: PromptSample, key: str, limit
         remedy = f"set it to {sample.longest} or more, with the memory that this takes"
         if not request.is_sft:
             remedy += ", or data.filter_overlong_prompts=True to leave them out"
-        yield about(key, f"{problem} (the longest has {sample.longest} tokens): {outcome}", remedy, severity)
+        yield about(limit_key, f"{problem} (the longest has {sample.longest} tokens): {outcome}", remedy, severity)
 
 
 def long_prompt_outcome(request: CheckRequest, sample: PromptSample, too_long_count: int) -> tuple[str, str]:
@@ -236,5 +237,5 @@ def vocabulary_findings(sample: PromptSample, vocab_size: int | None) -> Iterato
     """Findings about a tokenizer that has more tokens than the model. vocab_size: None if it is unknown."""
     token = sample.max_token_id
     if vocab_size and token >= vocab_size:
-        text = f"has no token {token}, which {sample.split} has by its tokenizer: vocab_size is {vocab_size}"
+        text = f"has vocab_size {vocab_size}, but its tokenizer gives token {token} for a row of {sample.split}"
         yield about("model", text, "use the model's own tokenizer, or resize the model's embeddings to it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all checks of a job share: the request with its composed configuration, the facts, and helpers for files.
+"""What the checks of a job share: CheckRequest with the composed configuration, Facts, and helpers that read files.
 
 A check takes request and facts, and returns findings. Checks import packages of the nodes' image only inside functions.
 Of datasets and weights, they read only headers, footers and a few rows.
@@ -21,7 +21,7 @@ from .child import ChildProcess
 OMEGACONF_MISSING = "???"
 WORKLOAD_SFT, WORKLOAD_EVAL = "sft", "eval"
 MAX_VERSION_FILE_BYTES, MAX_VERSION_CHARS = 4096, 64
-# verl's reward managers that score one answer at a time. Others, and those of users, call the function differently.
+# verl's reward managers that score one answer at a time. Others pass other arguments: the function is not tried out.
 PER_SAMPLE_REWARD_MANAGERS = ("naive", "dapo", "gdpo", "remote", "rate_limited")
 MAX_ERROR_CHARS = 300
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -42,7 +42,7 @@ class Configuration:
         return default if unset else value
 
     def number(self, key: str, default: int = 0) -> int:
-        """The value if it is an integer; otherwise the default. Another check reports values of a wrong type."""
+        """The value if it is an integer; otherwise the default. gate/numbers.py reports a value of another type."""
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
@@ -76,10 +76,10 @@ class CheckRequest:
     reward_file: str | None = None  # None: verl's own reward function
     reward_function: str = ""
     reward_module: str = ""  # the dotted name by which the file is imported; empty if it is loaded by its path
-    environment: Mapping[str, str] = field(default_factory=dict)  # with placeholders for secrets
+    environment: Mapping[str, str] = field(default_factory=dict)  # placeholders replace its secrets
     # The files that every node must see, with their sizes on the head; None stands for any size.
     files: Mapping[str, int | None] = field(default_factory=dict)
-    accept: tuple[str, ...] = ()  # the checks whose errors the user takes as warnings: "requirements", "space"
+    accept: tuple[str, ...] = ()  # names of checks whose errors count as warnings, such as "space"
     debugger: str | None = None  # Ray's debugger that the JobSpec asks for: "post_mortem" or "legacy"
     trial_rows: int = 0  # the number of rows with which the reward function is called
     # The composed configuration of the trainer. None: unknown, and checks that need it are skipped.
@@ -124,14 +124,15 @@ class CheckRequest:
 
     @property
     def is_text_only(self) -> bool:
-        """Whether the model is known to have no image processor: verl/utils/tokenizer/tokenizer.py: hf_processor."""
+        """Whether hf_processor (verl/utils/tokenizer/tokenizer.py) loads no processor. False for a name on the hub."""
         path = Path(self.tokenizer_path)
         return path.is_absolute() and path.is_dir() and not any(path.glob("*processor_config.json"))
 
     @property
     def max_sequence_length(self) -> int:
-        rl = self.number("data.max_prompt_length") + self.number("data.max_response_length")
-        return self.number("data.max_length") if self.is_sft else rl
+        """The most tokens of a prompt with its answer, or of a conversation for SFT; 0 if not configured."""
+        prompt_and_response = self.number("data.max_prompt_length") + self.number("data.max_response_length")
+        return self.number("data.max_length") if self.is_sft else prompt_and_response
 
     @property
     def has_reward_model(self) -> bool:

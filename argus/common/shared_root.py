@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directories of the shared root, and how findings name it. See docs/files_on_machines.md."""
+"""The directories of the shared root (docs/files_on_machines.md), and sentences of findings about it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MODELS_DIR = "common/models"
 CODE_DIR = "common/code/verl"
 USER_CODE_DIR = "user/code"
 # HF_HOME of jobs, and the directory in it that huggingface_hub calls cache_dir.
-HF_HOME = "hf"
-HUB_CACHE = "hf/hub"
+HF_HOME_DIR = "hf"
+HUB_CACHE_DIR = "hf/hub"
 
 
 def is_under_root(path: str, shared_root: str) -> bool:
@@ -25,6 +25,7 @@ def is_under_root(path: str, shared_root: str) -> bool:
 
 
 def full_path(path_or_name: str, shared_root: str, subdirectory: str) -> str:
+    """An absolute path as it is; a name as a path in this subdirectory of the shared root."""
     return path_or_name if path_or_name.startswith("/") else f"{shared_root}/{subdirectory}/{path_or_name}"
 
 
@@ -32,26 +33,27 @@ def archive_path(shared_root: str, submission_id: str) -> str:
     return f"{shared_root}/{JOBS_DIR}/{submission_id}"
 
 
+# Sentences of findings.
 def outside_root_text(path: str, shared_root: str) -> str:
     return f"{path} is outside the shared root {shared_root}"
 
 
 def copy_remedy(subdirectory: str) -> str:
-    """The remedy after outside_root_text. subdirectory: where such files belong in the shared root."""
+    """The remedy for the problem outside_root_text. subdirectory: where such files belong in the shared root."""
     return f"copy it to {subdirectory} there, or stage it with stage.yml"
 
 
 def shared_root_text(shared_root: str) -> str:
-    """How findings name the shared root: by its path in nodes. `with_host_path` later adds its path on the machines."""
+    """How findings name the shared root: by its path in nodes. `with_machine_path` later adds the path on machines."""
     return f"the shared root {shared_root}"
 
 
-def with_host_path(text: str, shared_root: str, host_path: str) -> str:
+def with_machine_path(text: str, shared_root: str, machine_path: str) -> str:
     """The text of a finding, with the path of the shared root on the machines, where people copy files.
 
-    host_path: that path; empty or the same as in nodes leaves the text unchanged.
+    machine_path: that path; empty or the same as in nodes leaves the text unchanged.
     """
-    if not host_path or host_path == shared_root:
+    if not machine_path or machine_path == shared_root:
         return text
     name = re.escape(shared_root_text(shared_root))
-    return re.sub(rf"{name}(?![\w/.-])", lambda match: f"{match[0]} ({host_path} on the machines)", text)
+    return re.sub(rf"{name}(?![\w/.-])", lambda match: f"{match[0]} ({machine_path} on the machines)", text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects evidence: what Ray and a job's nodes report at a moment of the job's life, kept in its archive's ``debug/``.
+"""Collects evidence of a job, what Ray and its nodes report at a moment, in ``debug/``; finds and ends its processes.
 
-It runs on any node as a process of its own, ``argus launch evidence ARCHIVE MOMENT``, so it neither slows the trainer
+``argus launch evidence ARCHIVE MOMENT`` collects on any node as a process of its own, so it neither slows the trainer
 down nor ends together with it. Without a head it collects from its own node only.
 """
 
@@ -45,7 +45,7 @@ class Moment(StrEnum):
 HEAD_ONLY_MOMENTS = (Moment.SUBMIT, Moment.PERIODIC)
 # At these moments, the versions of packages are collected as well.
 PACKAGE_MOMENTS = (Moment.START, Moment.DEMAND)
-# The index: a line of JSON for each file, or for each source that failed.
+# The index: a line of JSON for each file. It has an error if a source failed, and no file if a node did not answer.
 INDEX = "debug/index.jsonl"
 # The limit for the answers of all nodes.
 NODES_TIMEOUT_SECONDS = 45
@@ -54,7 +54,7 @@ MAX_PERIODIC = 12
 # The maximum number of entries of a listing that is kept.
 MAX_ENTRIES = 1000
 # The filter for actors that are not dead.
-NOT_DEAD = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
+NOT_DEAD_FILTER = "&filter_keys=state&filter_predicates=%21%3D&filter_values=DEAD"
 # The fields that a job's archive keeps of other jobs, their actors and tasks.
 FOREIGN_FIELDS = {
     *("job_id", "submission_id", "type", "status", "state", "start_time", "end_time", "driver_node_id"),
@@ -86,28 +86,29 @@ def without_env(value: Any) -> Any:
 def actors_json(head: RayHead, job_ids: set[str]) -> str:
     """All actors of the job, including dead ones, and the living actors of other jobs."""
     of_job = (list_actors(head, job_filter(job_id), detail=True)[:MAX_ENTRIES] for job_id in sorted(job_ids))
-    others = (actor for actor in list_actors(head, NOT_DEAD, detail=True) if actor.get("job_id") not in job_ids)
+    others = (actor for actor in list_actors(head, NOT_DEAD_FILTER, detail=True) if actor.get("job_id") not in job_ids)
     return entries_json([*itertools.chain(*of_job), *itertools.islice(others, MAX_ENTRIES)], job_ids)
 
 
-def list_entries(head: RayHead, path: str) -> list[dict[str, Any]]:
-    return list(head.get(path)["data"]["result"]["result"])
+def list_state_api(head: RayHead, url_path: str) -> list[dict[str, Any]]:
+    return list(head.get(url_path)["data"]["result"]["result"])
 
 
 def jobs_json(head: RayHead, submission_id: str) -> str:
     """Ray's records of all jobs; those of other jobs are shortened."""
     jobs = head.get("/api/jobs/")
-    return json.dumps([without_env(job) if is_of(submission_id, job) else foreign_entry(job) for job in jobs], indent=1)
+    shown = [without_env(job) if is_attempt_of(submission_id, job) else foreign_entry(job) for job in jobs]
+    return json.dumps(shown, indent=1)
 
 
-def is_of(submission_id: str, job: Mapping[str, Any]) -> bool:
+def is_attempt_of(submission_id: str, job: Mapping[str, Any]) -> bool:
     """Whether Ray's record is of an attempt of the job with this submission id."""
     return str(job.get("submission_id") or "").partition("~")[0] == submission_id
 
 
 def job_ids_of(submission_id: str, jobs: Iterable[Mapping[str, Any]]) -> set[str]:
     """Ray's own ids of the attempts of a job."""
-    return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_of(submission_id, job)}
+    return {str(job["job_id"]) for job in jobs if job.get("job_id") and is_attempt_of(submission_id, job)}
 
 
 def nodes_json(head: RayHead) -> str:
@@ -122,7 +123,7 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
     job_ids = functools.cache(lambda: job_ids_of(submission_id, head.get("/api/jobs/")))
 
     def listing(query: str) -> Callable[[], str]:
-        return lambda: entries_json(list_entries(head, f"/api/v0/{query}&limit={MAX_ENTRIES}"), job_ids())
+        return lambda: entries_json(list_state_api(head, f"/api/v0/{query}&limit={MAX_ENTRIES}"), job_ids())
 
     return {
         "ray_job_list.json": lambda: jobs_json(head, submission_id),
@@ -140,9 +141,9 @@ def head_sources(head: RayHead, submission_id: str) -> dict[str, Callable[[], st
     }
 
 
-def collect_head(archive: str, prefix: str, address: str) -> list[dict[str, Any]]:
+def collect_head(archive_path: str, prefix: str, address: str) -> list[dict[str, Any]]:
     """Write evidence of the head. Runs on the head itself, whose API may be closed to other nodes."""
-    path = Path(archive)
+    path = Path(archive_path)
     redactor = redact.Redactor(worker_secrets.load(path).values())
     head = local_head(address)
     return [
@@ -160,8 +161,8 @@ class JobProcesses:
 
 
 def list_actors(head: RayHead, filters: str, detail: bool = False) -> list[dict[str, Any]]:
-    """Actors that match NOT_DEAD or a `job_filter`. detail: with the causes of death of dead ones."""
-    return list_entries(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{filters}")
+    """Actors that match NOT_DEAD_FILTER or a `job_filter`. detail: with the causes of death of dead ones."""
+    return list_state_api(head, f"/api/v0/actors?detail={int(detail)}&limit=10000{filters}")
 
 
 def job_filter(job_id: str) -> str:
@@ -183,10 +184,10 @@ def nodes_of_dead_actors(actors: Iterable[Mapping[str, Any]], job_id: str, *, dr
     return nodes
 
 
-def processes_on_head(address: str, submission_id: str) -> JobProcesses:
+def read_job_processes(address: str, submission_id: str) -> JobProcesses:
     """The processes of all attempts of a job, from the API of the head. Runs on the head."""
     head = local_head(address)
-    jobs = [job for job in head.jobs() if is_of(submission_id, job)]
+    jobs = [job for job in head.jobs() if is_attempt_of(submission_id, job)]
     processes = JobProcesses(
         job_ids_of(submission_id, jobs), {str(job["driver_node_id"]) for job in jobs if job.get("driver_node_id")}
     )
@@ -202,20 +203,20 @@ def address_of(archive: Archive) -> str:
     return os.environ.get(JOBS_API) or (archive.plan() or Plan()).address
 
 
-def head_id(nodes: Iterable[Mapping[str, Any]]) -> str:
+def head_node_id(nodes: Iterable[Mapping[str, Any]]) -> str:
     """Ray's id of the head among nodes as ray.nodes() lists them; "" without a head."""
     return next((entry["NodeID"] for entry in nodes if "node:__internal_head__" in entry["Resources"]), "")
 
 
-def processes_of_job(connection: Connection, head: str, archive: Archive) -> JobProcesses:
-    """The nodes and processes of a job; empty if the head does not answer."""
-    reference = connection.start_on(head, processes_on_head, address_of(archive), archive.submission_id)
+def job_processes_from_head(connection: Connection, head_id: str, archive: Archive) -> JobProcesses:
+    """The nodes and processes of a job, which the head lists; empty if it does not answer."""
+    reference = connection.start_on(head_id, read_job_processes, address_of(archive), archive.submission_id)
     values, _problems = connection.results({"head": reference}, NODES_TIMEOUT_SECONDS)
     return values.get("head") or JobProcesses()
 
 
 def collect(archive: Archive, moment: Moment, connection: Connection | None = None) -> list[dict[str, Any]]:
-    """Write the available evidence, and an error for the rest; returns the entries that it added to the index."""
+    """Write evidence, or the error of a source; returns the new entries of the index. connection: None to connect."""
     prefix = f"debug/{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{moment}"
     if moment in HEAD_ONLY_MOMENTS:
         entries = collect_head(str(archive.path), prefix, address_of(archive))
@@ -242,12 +243,12 @@ def collect_everywhere(
         entries = node.collect(path, f"{prefix}-{node_name()}", [], since, with_packages)
         return [{"file": "", "error": f"{connection.problem}; only this node was inspected"}, *entries]
     nodes = {entry["NodeID"]: entry["NodeName"] for entry in connection.nodes()}
-    head = head_id(connection.nodes())
+    head_id = head_node_id(connection.nodes())
     address = address_of(archive)
-    processes = processes_of_job(connection, head, archive)
+    processes = job_processes_from_head(connection, head_id, archive)
     job_ids = sorted(processes.job_ids)
     job_nodes = processes.driver_nodes | set(processes.pids)
-    started = {"the head's API": connection.start_on(head, collect_head, path, prefix, address)}
+    started = {"the head's API": connection.start_on(head_id, collect_head, path, prefix, address)}
     for node_id, name in nodes.items():
         if node_id in job_nodes:
             directory = f"{prefix}-{name}"
@@ -269,14 +270,14 @@ def sweep_job(archive: Archive, connection: Connection) -> dict[str, Any]:
     if connection.problem:
         return {"nodes": {}, "problems": {"Ray": connection.problem}}
     nodes = connection.nodes()
-    head = head_id(nodes)
-    processes = processes_of_job(connection, head, archive)
+    head_id = head_node_id(nodes)
+    processes = job_processes_from_head(connection, head_id, archive)
     started = {
         entry["NodeName"]: connection.start_on(
             entry["NodeID"], node.sweep_node, archive.submission_id, sorted(processes.pids.get(entry["NodeID"], ()))
         )
         for entry in nodes
-        if entry["NodeID"] != head
+        if entry["NodeID"] != head_id
     }
     values, problems = connection.results(started, NODES_TIMEOUT_SECONDS)
     return {"nodes": values, "problems": problems}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Masks a job's secrets in text, streams and environments, in the forms in which programs write them:
-as they are, JSON, repr, URLs, base64.
+as they are, JSON, repr, URLs, base64. Also tells by the name of a variable whether its value is a secret.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 MASK = "[secret]"
 # Shorter values are not masked: they occur by chance in any text.
 MIN_SECRET_CHARS = 4
-# The length from which a line of a secret is masked by itself, and the beginning of a secret whose end was cut off.
+# The length from which a line of a secret, and the beginning of a secret that was cut off, are masked.
 MIN_PART_CHARS = 8
 # The most bytes of an unfinished line that are held back.
 MAX_PENDING_BYTES = 1 << 16
@@ -63,26 +63,26 @@ def written_forms(value: str) -> Iterator[str]:
         yield from (quote(data), quote(data, safe=""), quote_plus(data))
         # The last character of base64 depends on what follows the value, such as the end of a line: leave it out.
         fixed_count = len(data) * 4 // 3
-        yield from (e(data)[:fixed_count].decode() for e in (base64.b64encode, base64.urlsafe_b64encode))
+        yield from (encode(data)[:fixed_count].decode() for encode in (base64.b64encode, base64.urlsafe_b64encode))
 
 
 class Redactor:
     """Masks secrets in a text, or in the lines of a stream that arrives in pieces."""
 
-    def __init__(self, values: Iterable[str]) -> None:
-        forms = {form for value in values if maskable_lines(value) for form in written_forms(value)}
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if maskable_lines(secret) for form in written_forms(secret)}
         # The longest come first, because one may contain another.
         self.forms = sorted({form.encode(errors="surrogatepass") for form in forms}, key=len, reverse=True)
         self.longest_form_bytes = max(map(len, self.forms), default=0)
         self.pending = b""
 
     def mask_text(self, text: str) -> str:
-        """The text without its secrets, also without the beginning of one at its end."""
+        """Mask the secrets in a text, and the beginning of a secret that was cut off at its end."""
         # A stream may escape surrogates when it writes; they must not fail here.
-        return self._mask_all(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
+        return self._mask_with_end(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
 
     def feed(self, data: bytes) -> bytes:
-        """The masked lines that are complete now, and the beginning of an overlong line; it ends outside any secret."""
+        """Add a piece; return, masked, all complete lines, and an overlong line up to a place outside of any secret."""
         if not self.forms:
             return data
         data = self.pending + data
@@ -97,11 +97,12 @@ class Redactor:
         return self._mask(data[:end])
 
     def finish(self) -> bytes:
-        """The masked rest at the end of the stream, also without the beginning of a secret that was cut off."""
+        """Return the rest at the end of the stream, masked as in mask_text."""
         data, self.pending = self.pending, b""
-        return self._mask_all(data)
+        return self._mask_with_end(data)
 
-    def _mask_all(self, data: bytes) -> bytes:
+    def _mask_with_end(self, data: bytes) -> bytes:
+        """Mask the secrets, and the beginning of a secret that was cut off at the end of the data."""
         data = self._mask(data)
         first = max(0, len(data) - self.longest_form_bytes)
         begun = [form for form in self.forms if data.find(form[:MIN_PART_CHARS], first) >= 0]
@@ -120,6 +121,7 @@ class Redactor:
         return re.compile(b"|".join(present)) if present else None
 
 
+# Names of variables, and environments.
 def is_secret_name(name: str) -> bool:
     """Whether a variable's name, also one in camel case, tells that its value is a secret."""
     words = CAMEL_CASE.sub("_", name).replace("-", "_")

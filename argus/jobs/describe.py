@@ -29,13 +29,13 @@ from .info import UNKNOWN, UNREADABLE, JobInfo, Progress
 from .logs import BEGINNING, LogPart, log_since, log_tail
 from .progress import read_progress, time_left
 
-# The steward waits up to 120 s for the final evidence.
+Value = TypeVar("Value")
+# How long an ended job without final evidence counts as incomplete. The steward itself waits for it up to 120 s.
 CLOSE_TIMEOUT_SECONDS = 150
 # A submission to Ray takes less than a second.
 SUBMISSION_TIMEOUT_SECONDS = 60
 # A launcher writes its heartbeat every 2 s.
 HEARTBEAT_FRESH_SECONDS = 30
-Value = TypeVar("Value")
 # The states of a job with at least one attempt that has started.
 STARTED_STATES = (JobState.RUNNING, JobState.ENDING, JobState.RETRYING)
 # The steward is a process of the head, so it comes back with the head.
@@ -145,15 +145,16 @@ def describe_from_record(
     now = time.time()
     heartbeat = archive.heartbeat()
     state, reason = merge_states(status, record)
+    has_ended = state in ENDED
     steward = archive.steward_heartbeat()
     unattended = is_unattended(status, steward, heartbeat, now)
-    notice = steward.notice if steward and steward.is_recent and state not in ENDED else ""
+    notice = steward.notice if steward and steward.is_recent and not has_ended else ""
     notice = no_steward_notice(record, head_answered) if unattended else notice
     if notice and not unattended and state == JobState.QUEUED:
         # The steward knows what the job waits for now; the submission wrote the reason.
         reason = ""
     no_log = LogPart([], position or BEGINNING)
-    log = read_part(lambda: read_log(archive, tail, position, state in ENDED), no_log, problems)
+    log = read_part(lambda: read_log(archive, tail, position, has_ended), no_log, problems)
     progress = read_part(lambda: read_progress(archive, status, heartbeat), Progress(), problems)
     is_running = state == JobState.RUNNING
     seconds_left = time_left(heartbeat, progress.total_steps, now) if is_running else None
@@ -176,7 +177,7 @@ def describe_from_record(
         submitted_by=status.submitted_by,
         started_at=status.started_at,
         # While another attempt follows, this is the end of an attempt, not of the job.
-        ended_at=status.ended_at if state in ENDED else None,
+        ended_at=status.ended_at if has_ended else None,
         silent_for=max(0.0, now - heartbeat.time) if is_running and heartbeat.time is not None else None,
         time_left=seconds_left,
         gpu_percent=read_part(lambda: hardware.mean_gpu_percent(archive), None, problems) if is_running else None,
@@ -240,18 +241,17 @@ def with_checkpoints(archive: Archive, job: JobInfo) -> JobInfo:
     if job.workload not in checkpoints.SHARD_DIRECTORIES:
         return job
     problems: list[str] = []
-    saved = archive.path / "checkpoints"
-    saved_checkpoints: list[checkpoints.Checkpoint] = read_part(
-        lambda: list(checkpoints.saved_checkpoints(saved, job.workload)), [], problems
+    saved: list[checkpoints.Checkpoint] = read_part(
+        lambda: list(checkpoints.saved_checkpoints(archive.path / "checkpoints", job.workload)), [], problems
     )
-    steps = tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if not checkpoint.problem))
+    complete_steps = tuple(sorted(checkpoint.step for checkpoint in saved if not checkpoint.problem))
     ended_early = job.state in (JobState.FAILED, JobState.STOPPED)
-    is_left = steps and not (job.progress.total_steps and steps[-1] >= job.progress.total_steps)
+    steps_remain = complete_steps and not (job.progress.total_steps and complete_steps[-1] >= job.progress.total_steps)
     return replace(
         job,
-        checkpoints=steps,
-        models=tuple(sorted(checkpoint.step for checkpoint in saved_checkpoints if checkpoint.is_model)),
-        resumable=steps[-1] if ended_early and is_left else None,
+        checkpoints=complete_steps,
+        models=tuple(sorted(checkpoint.step for checkpoint in saved if checkpoint.is_model)),
+        resumable=complete_steps[-1] if ended_early and steps_remain else None,
         unreadable=(*job.unreadable, *problems),
     )
 
@@ -262,11 +262,12 @@ def resumable_step(archive: Archive) -> int | None:
 
 
 def no_steward_notice(record: JobRecord | None, head_answered: bool) -> str:
+    """The notice of an unattended job. record: Ray's, if the head answered and has one."""
     if not head_answered:
-        return f"{NO_STEWARD}: cluster_up.yml starts a head that is gone"
+        return f"{NO_STEWARD}: if the head is gone, cluster_up.yml starts it again"
     state = f"lists its attempt as {record.status}" if record else "does not know its attempt: the head was restarted"
     return f"{NO_STEWARD}; Ray {state}"
 
 
 def read_log(archive: Archive, tail: int | None, position: str | None, final: bool) -> LogPart:
-    return log_tail(archive, tail) if position is None else log_since(archive, position, final=final)
+    return log_tail(archive, tail) if position is None else log_since(archive, position, is_complete=final)

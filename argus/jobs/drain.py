@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a node out of Ray: it gets no new work, and its caller waits until no job uses it. Runs on the head."""
+"""Drains a node: tells Ray to give it no new work, and waits until no job uses it. Runs on the head."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ def is_alive(head: RayHead, node_id: str) -> bool:
 
 
 def attempts_by_node(head: RayHead) -> dict[str, tuple[str, ...]]:
-    """The attempts with a driver, an actor or reserved resources on each node, by node id.
+    """By node id, the names of the attempts with a driver, an actor or reserved resources on the node.
 
-    An attempt has the submission id of its driver. A driver without one, as of a shell, is named by Ray's job id.
+    The name is the submission id of the attempt or, if a driver has none, as in a shell, "Ray's job" with Ray's id.
     """
     jobs = list_active(head.jobs())
     submission_ids = {str(job["job_id"]): str(job["submission_id"]) for job in jobs if job.get("job_id")}
-    node_attempts = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
-    node_jobs = [
+    attempt_places = [(job.get("driver_node_id"), str(job["submission_id"])) for job in jobs]
+    ray_job_places = [
         (actor.get("node_id"), str(actor["job_id"]))
-        for actor in evidence.list_actors(head, evidence.NOT_DEAD, detail=True)
+        for actor in evidence.list_actors(head, evidence.NOT_DEAD_FILTER, detail=True)
         # A NodeRunner runs a check or collects evidence for this program, and ends soon.
         if actor.get("class_name") != NodeRunner.__name__
         and not str(actor.get("name") or "").startswith(RAY_ACTOR_PREFIX)
     ]
-    node_jobs += [
+    ray_job_places += [
         (bundle.get("node_id"), str(group.get("creator_job_id")))
         for group in list_placement_groups(head)
         if group.get("state") != "REMOVED"
         for bundle in group.get("bundles") or ()
     ]
-    node_attempts += [(node_id, submission_ids.get(job_id, f"Ray's job {job_id}")) for node_id, job_id in node_jobs]
-    attempts: dict[str, dict[str, None]] = defaultdict(dict)
-    for node_id, attempt in node_attempts:
-        attempts[str(node_id)][attempt] = None
-    return {node_id: tuple(names) for node_id, names in attempts.items()}
+    attempt_places += [(place, submission_ids.get(job_id, f"Ray's job {job_id}")) for place, job_id in ray_job_places]
+    names_by_node: dict[str, dict[str, None]] = defaultdict(dict)
+    for node_id, name in attempt_places:
+        names_by_node[str(node_id)][name] = None
+    return {node_id: tuple(names) for node_id, names in names_by_node.items()}
 
 
 def attempts_of_node(head: RayHead, node_id: str) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def stop_new_work(node_id: str, registry: str) -> None:
     departures.remember_draining(node_id, registry)
 
 
-def remember_ending_attempts(head: RayHead, node_id: str, node: str, registry: str) -> None:
-    """Record which attempts end with a node that is removed, so that their stewards can say why.
+def record_removal(head: RayHead, node_id: str, node: str, registry: str) -> None:
+    """Record that a node is removed, and its attempts, so that the stewards of the jobs can say why these ended.
 
     node: its name in the inventory.
     """
@@ -114,8 +114,8 @@ def wait_until_unused(
 
     known_jobs: return at once when the jobs that use the node differ from these, so that the caller can show them.
 
-    The result has `jobs`, which still use the node, by their names in attempts_by_node without the attempt; `alive`,
-    whether Ray still has the node, as a drained one ends by itself once it is idle; and the seconds `waited`.
+    The result has `jobs` that still use the node, by submission id or "Ray's job" with Ray's id; `alive`, whether Ray
+    still has the node, as a drained one ends by itself once it is idle; and the seconds `waited`.
     """
     start = clock()
     while True:

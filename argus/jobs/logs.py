@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the log of a job's driver, its end or what follows a position, and chooses lines of it."""
+"""Reads the log of a job's driver, its end or the part after a position; and chooses lines of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .services import OperationError
 
 # The maximum size of the log that one call returns.
 MAX_LOG_BYTES = 1 << 20
-MAX_TAIL_BYTES = 8 << 20
+MAX_TAIL_BYTES = 8 << 20  # of the end of the log
 MAX_READ_ATTEMPTS = 3
 # For each of the last lines, so many bytes are read; longer lines are rare.
 LINE_BYTES = 4096
@@ -55,8 +55,8 @@ def last_state(line: str) -> str:
     return f"{process[0]}{last}" if process else last
 
 
-def read_log(archive: Archive, read: Callable[[dict[int, Path]], LogPart], default: LogPart) -> LogPart:
-    """Call `read` with the numbered files of the log, and again if they were renamed meanwhile; return its result.
+def read_with_retries(archive: Archive, read: Callable[[dict[int, Path]], LogPart], default: LogPart) -> LogPart:
+    """Call `read` with the log's files by number, and again if files were renamed meanwhile; return its result.
 
     default: the result if the files are renamed or gone each time. Raises UnreadableError.
     """
@@ -83,7 +83,7 @@ def log_tail(archive: Archive, lines: int | None) -> LogPart:
         shown = terminal_lines(data) if lines != 0 else []
         return LogPart(shown if lines is None else shown[-lines:], position or BEGINNING)
 
-    return read_log(archive, read, LogPart([], BEGINNING))
+    return read_with_retries(archive, read, LogPart([], BEGINNING))
 
 
 def parse_position(position: str) -> tuple[int, int]:
@@ -93,18 +93,17 @@ def parse_position(position: str) -> tuple[int, int]:
     return int(match["file"]), int(match["byte"])
 
 
-def log_since(archive: Archive, position: str, final: bool = False, size: int = MAX_LOG_BYTES) -> LogPart:
-    """The whole lines of the log after a position, from at most `size` bytes, and the position after these lines.
+def log_since(archive: Archive, position: str, is_complete: bool = False, max_bytes: int = MAX_LOG_BYTES) -> LogPart:
+    """The whole lines of the log after a position, from at most `max_bytes`, and the position after these lines.
 
     position: ``FILE:BYTE``, which stays valid when driver.log is renamed; empty for the beginning.
-    final: whether the log is complete, so that a last line without a line end counts as well.
-
+    is_complete: whether nothing follows in the log, so that a last line without a line end counts as well.
     Raises PositionError for a malformed position, and UnreadableError.
     """
     first, offset = parse_position(position)
 
     def read(parts: dict[int, Path]) -> LogPart:
-        chunks, left = [], size
+        chunks, left = [], max_bytes
         for number in sorted(number for number in parts if number >= first):
             begin = offset if number == first else 0
             with archive.open(f"logs/{parts[number].name}") as log:
@@ -114,9 +113,9 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
             if not left:
                 break
         data = b"".join(chunk for _number, _begin, chunk in chunks)
-        end = len(data) if final and left else data.rfind(b"\n") + 1
+        end = len(data) if is_complete and left else data.rfind(b"\n") + 1
         if not end and not left:
-            # A line longer than `size` is returned in pieces: otherwise, the position would never advance.
+            # A line longer than `max_bytes` is returned in pieces: otherwise, the position would never advance.
             end = len(data)
         lines, after = terminal_lines(data[:end]), position
         for number, begin, chunk in chunks:
@@ -126,7 +125,7 @@ def log_since(archive: Archive, position: str, final: bool = False, size: int = 
                 break
         return LogPart(lines, after)
 
-    return read_log(archive, read, LogPart([], position))
+    return read_with_retries(archive, read, LogPart([], position))
 
 
 # Chooses lines of a job's log: those of a rank or of an attempt, or the first error of each process.
@@ -143,11 +142,10 @@ UNSTARTED_STATES = (JobState.QUEUED, JobState.SUBMITTED, "PENDING")
 
 
 @dataclass(frozen=True)
-class Selection:
-    # A rank of torch.distributed, which lines of torchrun's processes name, and some messages of torch and verl. Empty
-    # for lines of all processes.
+class Selection:  # the criteria for lines of a log
+    # A rank of torch.distributed, in lines of torchrun's processes and some of torch and verl; "" for all lines.
     rank: str = ""
-    attempt: int = 0
+    attempt: int = 0  # 0 for lines of all attempts
     # Of the lines that meet the other criteria, only the first error of each process.
     first_errors: bool = False
 
@@ -164,17 +162,16 @@ class Selection:
         return chosen[-max_lines:] if max_lines else chosen
 
 
-def select_lines(archive: Archive, job: JobInfo, selection: Selection, tail: int, position: str | None) -> list[str]:
-    """The chosen lines of `job.log`: the last `tail` of the log's end, or with a position all that follow it.
+def select_lines(archive: Archive, job: JobInfo, selection: Selection, tail: int, start: str | None) -> list[str]:
+    """Choose from the lines in job.log, which the caller has read: at most the last `tail`, or all with a start.
 
-    position: the one after which job.log begins; None if job.log is the end of the log.
-
+    start: the position after which the lines begin; None if they are the end of the log.
     Raises OperationError for an attempt after a position, which may be in the middle of any attempt.
     """
-    if position is not None:
+    if start is not None:
         if selection.attempt:
-            raise OperationError("an attempt chooses lines of the whole log: leave the position out")
-        return selection.choose(job.log, 1, 0)
+            raise OperationError("an attempt can only be chosen from the whole log: leave the position out")
+        return selection.choose(job.log, first_attempt=1, max_lines=0)
     is_whole = False
     with contextlib.suppress(OSError, UnreadableError):
         is_whole = sum(path.stat().st_size for path in archive.log_parts().values()) < MAX_TAIL_BYTES

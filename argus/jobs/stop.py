@@ -26,20 +26,19 @@ def stop(shared_root: str, submission_id: str, services: Services, check_mode: b
 
     who: ``user@controller``, for the archive.
     """
-    jobs = Path(shared_root) / JOBS_DIR
+    jobs_dir = Path(shared_root) / JOBS_DIR
     try:
-        archive = find_job(jobs, submission_id, harms=True)
+        archive = find_job(jobs_dir, submission_id, harms=True)
     except UnknownJobError as error:
         raise OperationError(str(error)) from error
     before, problem = read_state(archive)
     if before is None and not problem:
-        raise OperationError(unknown_job_text(jobs, submission_id))
+        raise OperationError(unknown_job_text(jobs_dir, submission_id))
     if before and before.ended:
-        return Effect(False, stop_result(archive, before, resumable_step(archive)))
+        return Effect(changed=False, result=stop_result(archive, before, resumable_step(archive)))
     if check_mode:
-        return Effect(
-            True, {**stop_result(archive, JobState.STOPPED, None), "diff": state_diff(before, JobState.STOPPED)}
-        )
+        result = stop_result(archive, JobState.STOPPED, None)
+        return Effect(True, {**result, "diff": state_diff(before, JobState.STOPPED)})
     try:
         may_be_orphaned = request_stop(archive, services, who)
     except Exception as error:
@@ -63,7 +62,7 @@ def state_diff(before: JobState | None, after: JobState) -> dict[str, str]:
 
 
 def read_state(archive: Archive) -> tuple[JobState | None, str]:
-    """The state of a job, or None and why it cannot be read. None alone: the archive has no status."""
+    """The state and ""; None and why the status cannot be read; or None and "" if the archive has no status."""
     try:
         return archive.read_status().state, ""
     except UnreadableError as error:
@@ -71,9 +70,9 @@ def read_state(archive: Archive) -> tuple[JobState | None, str]:
 
 
 def request_stop(archive: Archive, services: Services, who: str = "") -> bool:
-    """Ask the steward and the launcher of a job to end it.
+    """Ask the steward and the launcher of a job to end it. If its status is lost, record the end here.
 
-    Returns whether the job may have neither, because the head that submitted it is gone.
+    Returns may_be_orphaned: this head has neither for the job, because another head submitted it, and may be gone.
     """
     archive.ask_to_stop(who)
     _state, problem = read_state(archive)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..archive.archive import JOB_VARIABLE
 from ..common.findings import Finding, about
-from ..common.shared_root import HF_HOME
+from ..common.shared_root import HF_HOME_DIR
 from ..common.text import spelling_hint
 from ..hooks import redact, worker_secrets
 from ..queue.attempts import METRICS_VARIABLE
@@ -19,7 +19,7 @@ ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Variables that every job has, with the reason why a JobSpec cannot set them.
 OWNED_ENVIRONMENT = {
     METRICS_VARIABLE: "metrics belong in the archive",
-    "HF_HOME": f"it is {HF_HOME}/ under the shared root",
+    "HF_HOME": f"it is {HF_HOME_DIR}/ under the shared root",
     JOB_VARIABLE: "it marks the job's processes",
     worker_secrets.ARCHIVE_VARIABLE: "it is the path of the job's archive",
 }
@@ -124,7 +124,7 @@ CONFIG_KEYS: dict[str, Form] = {
 def repeatable_variables(shared_root: str) -> dict[str, str]:
     """Variables of every job that a JobSpec may repeat with the same value."""
     # sft_trainer_ray calls ray.init() without an address, and Ray then uses this one.
-    return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME}"}
+    return {"RAY_ADDRESS": "auto", "HF_HOME": f"{shared_root}/{HF_HOME_DIR}"}
 
 
 def variable_findings(where: str, variables: Mapping[Any, object], shared_root: str) -> Iterator[Finding]:

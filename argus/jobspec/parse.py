@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges a JobSpec from its parts, parses it, and reports all of its problems that show without a cluster."""
+"""Parses a JobSpec, with all problems that show without a cluster; and merges it with defaults and the command line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_VALUE_CHARS = 100
 MAY_HOLD_SECRETS = ("secrets", "env_vars", "ray.runtime_env")
 # The words of YAML for types that pydantic's messages name.
 YAML_NAMES = {"dictionary": "mapping", "tuple": "list"}
-# The extra variable with keys of a JobSpec and overrides of the trainer. Each -e set=… adds to those before it.
+# The extra variable with changes of a JobSpec: -e 'set=["retries=2", "trainer.total_epochs=1"]'. Each -e adds changes.
 SET = "set"
 # Keys with mappings of any names.
 FREE_MAPPINGS = ("env_vars", "tags")
 # Keys of a JobSpec that are also variables of playbooks, with the same meaning.
 SHARED_VARIABLES = ("shared_root",)
-# An override of the trainer. Ansible takes one for a variable if it follows a blank in the value of `set`.
+# The beginning of an override. In -e 'set=retries=2 trainer.nnodes=2', Ansible takes the second part for a variable.
 OVERRIDE_START = re.compile(r"[+~]|\w+\.")
 
 
@@ -63,8 +63,8 @@ def validation_finding(problem: Mapping[str, Any], key: str) -> Finding:
     """The finding for a validation error of pydantic."""
     input_value, error = problem["input"], problem.get("ctx", {}).get("error")
     remedy = "give a list of key=value, or a mapping" if key == OVERRIDES else "see `ansible-doc argus.verl.ray_job`"
-    shows_type = key in MAY_HOLD_SECRETS or isinstance(input_value, (dict, list))
-    value = f"a {type(input_value).__name__}" if shows_type else repr(input_value)[:MAX_VALUE_CHARS]
+    hides_value = key in MAY_HOLD_SECRETS or isinstance(input_value, (dict, list))
+    value = f"a {type(input_value).__name__}" if hides_value else repr(input_value)[:MAX_VALUE_CHARS]
     if problem["type"] == "missing":
         text = "is required"
     elif isinstance(error, UnfitError):
@@ -113,6 +113,9 @@ def has_key(values: object, key: str) -> bool:
     return True
 
 
+# Merging a JobSpec with defaults and with changes of the command line.
+
+
 def defaults_for(jobspec: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
     """The defaults that apply to a JobSpec. For a command, these are not those of trainings, such as their size."""
     if not isinstance(jobspec, Mapping) or jobspec.get("workload") != COMMAND:
@@ -121,7 +124,7 @@ def defaults_for(jobspec: Any, defaults: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
-    """A JobSpec completed by defaults. Mappings are merged key by key, and overrides by their keys.
+    """A JobSpec, or changes of one, completed by defaults. Mappings are merged key by key, and overrides by their keys.
 
     Anything but a mapping is returned unchanged, so that parse_jobspec reports it.
     """
@@ -130,13 +133,13 @@ def with_defaults(jobspec: Any, defaults: Mapping[str, Any]) -> Any:
     merged = {**defaults, **{key: value for key, value in jobspec.items() if value is not None}}
     for key, value in defaults.items():
         if key == OVERRIDES and jobspec.get(key) is not None:
-            merged[key] = merged_overrides(value, jobspec[key])
+            merged[key] = merged_or_last_overrides(value, jobspec[key])
         elif isinstance(value, Mapping) and isinstance(merged[key], Mapping):
             merged[key] = with_defaults(merged[key], value)
     return merged
 
 
-def merged_overrides(defaults: Any, overrides: Any) -> Any:
+def merged_or_last_overrides(defaults: Any, overrides: Any) -> Any:
     """Overrides of two places merged, in whichever form they are written; only the second ones if merging fails."""
     try:
         return merge_overrides(override_list(defaults), override_list(overrides))
@@ -148,13 +151,13 @@ def with_command_line(jobspec: Any, variables: Iterable[Mapping[str, Any]]) -> A
     """A JobSpec with the changes of `set`. variables: the extra variables, a mapping for each -e in their order."""
     for extra_vars in variables:
         if SET in extra_vars and isinstance(jobspec, Mapping):
-            keys, overrides = split_set(extra_vars[SET])
+            keys, overrides = split_changes(extra_vars[SET])
             jobspec = with_defaults({**keys, OVERRIDES: overrides} if overrides else keys, jobspec)
     return jobspec
 
 
-def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
-    """The keys of a JobSpec in a value of `set`, and the overrides of the trainer in it."""
+def split_changes(changes: Any) -> tuple[dict[str, Any], Any]:
+    """Split a value of `set` into keys of a JobSpec, as nested mappings, and overrides of the trainer."""
     try:
         overrides = override_list([changes] if isinstance(changes, str) else changes)
     except ValueError:
@@ -180,7 +183,7 @@ def split_set(changes: Any) -> tuple[dict[str, Any], Any]:
 
 
 def convert_value(field_name: str, value: Any) -> Any:
-    """The text that the command line has for a field, in the type of the field.
+    """Convert text from the command line to the type of a field.
 
     Text that cannot be converted is returned unchanged, so that parse_jobspec reports it.
     """

@@ -60,7 +60,7 @@ class Job:
     tags: Mapping[str, object]
 
     def submit_command(self) -> str:
-        """The equivalent `ray job submit` command, for the head."""
+        """The equivalent `ray job submit` command for the first attempt, to run on the head."""
         plan = self.plan
         gpus = f"--entrypoint-num-gpus {plan.entrypoint_num_gpus:g} " if plan.entrypoint_num_gpus else ""
         return (
@@ -95,7 +95,7 @@ class Job:
         return replace(self, runtime_env={**self.runtime_env, "env_vars": variables})
 
 
-def uses_queue_by_default(spec: JobSpec, profile: Profile | None) -> bool:
+def uses_transfer_queue_by_default(spec: JobSpec, profile: Profile | None) -> bool:
     """Whether the trainer keeps its samples in TransferQueue by default; the composed configuration can disable it."""
     return profile is not None and spec.workload != SFT and profile.transfer_queue
 
@@ -103,9 +103,9 @@ def uses_queue_by_default(spec: JobSpec, profile: Profile | None) -> bool:
 def job_environment(spec: JobSpec, archive: str, runs_hook: bool) -> dict[str, str]:
     """The environment of the driver and its workers: the variables of the JobSpec, and those that every job needs."""
     requested, reward = requested_variables(spec), spec.inputs.reward
-    program_path = Program.of_this_process().python_path if runs_hook else ""
-    is_imported = spec.module or spec.command or (reward and reward.module)
-    user_code = f"{spec.shared_root}/{USER_CODE_DIR}" if is_imported else ""
+    program_path = Program.of_this_process().python_path if runs_hook else ""  # workers import the hook
+    imports_user_code = spec.module or spec.command or (reward and reward.module)
+    user_code = f"{spec.shared_root}/{USER_CODE_DIR}" if imports_user_code else ""
     # $PYTHONPATH stands for the PYTHONPATH of the nodes, which with_python_path appends later.
     paths = requested.get("PYTHONPATH", "").split(":")
     paths = [path for path in paths if path not in ("$PYTHONPATH", "${PYTHONPATH}")]
@@ -150,7 +150,7 @@ def plan_job(
 ) -> Job:
     """The job for a checked JobSpec, on a cluster that has the capacity for it.
 
-    code_id: the id in the snapshot's marker.
+    code_id: the id of the code's snapshot, from the marker file in it.
     profile: the snapshot's release of verl, checked to support the JobSpec and the cluster. None for a command.
     checkpoint: the checkpoint to resume from, of the job that resume_from names.
     has_validation_data: whether the dataset has a val.parquet.
@@ -160,10 +160,10 @@ def plan_job(
     if profile:
         overrides = default_overrides(spec, cluster, submission_id, profile, checkpoint, has_validation_data)
         driver_env = profile.driver_environment(spec.workload, spec.launcher)
-    runs_hook = bool(spec.secrets) or uses_queue_by_default(spec, profile)
+    runs_hook = bool(spec.secrets) or uses_transfer_queue_by_default(spec, profile)
     variables = job_environment(spec, archive, runs_hook)
-    names = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
-    forwarded = {name: variables.pop(name) for name in names}
+    driver_only = set() if spec.launcher == TORCHRUN else FORWARDED_BY_VERL & variables.keys()
+    forwarded = {name: variables.pop(name) for name in driver_only}
     # The plan copies all fields that the JobSpec has as well. The other fields follow.
     copied = {field.name: getattr(spec, field.name) for field in fields(Plan) if field.name in JobSpec.model_fields}
     plan = replace(
@@ -183,7 +183,7 @@ def plan_job(
         pools=pools_of(spec, size),
         tags=tuple(f"{name}={value}" for name, value in spec.tags.items()),
         # Another trainer than verl's may not use one.
-        transfer_queue=uses_queue_by_default(spec, profile) and not spec.module,
+        transfer_queue=uses_transfer_queue_by_default(spec, profile) and not spec.module,
         resumed_from=spec.resume_from,
         resumed_from_step=checkpoint.step if checkpoint else None,
     )

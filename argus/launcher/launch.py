@@ -51,15 +51,15 @@ class Launcher:
         self.plan = archive.plan() or Plan()
         self.overrides = attempts.recorded_overrides(archive, self.plan, attempt)
         self.secrets = worker_secrets.load(archive.path)
-        # The signal that this process got, and the same if it came before the trainer's end.
+        # The last signal to this process; and that signal, but only if it came before the trainer's end.
         self.received_signal: int | None = None
-        self.signal_before_exit: int | None = None
+        self.signal_before_trainer_end: int | None = None
         # Why this launcher has ended the trainer.
         self.watch_failure: Failure | None = None
         self.program_label = "the command" if self.plan.command else TRAINER
         # The step from which this attempt resumes. The metrics may be older: the attempt may then have no steps left.
         self.first_step = (archive.read_status().resumed_from_step or 0) if attempt > 1 else 0
-        # The last step of the job, and how many steps this attempt did; set after the trainer's end.
+        # The last step of the job, and how many steps this attempt did; determine_attempt_outcome sets them.
         self.last_step = self.attempt_steps = 0
         self.output = AttemptOutput(archive.driver_log, self.secrets.values())
         self.programs = ProgramRunner(self.plan.directory, self.secrets, self.output, self.is_stopping)
@@ -68,6 +68,7 @@ class Launcher:
         self.retention = Retention(archive.path / "checkpoints", self.plan.workload, self.overrides)
 
     def run(self) -> int:
+        """Run the attempt and record its end; returns the exit code for Ray."""
         signal.signal(signal.SIGTERM, self.handle_sigterm)
         # A core file has the whole memory of the trainer, and its secrets.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -78,14 +79,14 @@ class Launcher:
         problem = precheck_problem(self.plan, environment, self.output.print_line) if self.plan.code_path else ""
         problem = self.output.redactor.mask_text(problem)
         if self.received_signal:
-            self.signal_before_exit = self.received_signal
+            self.signal_before_trainer_end = self.received_signal
             code = 128 + self.received_signal
         elif problem:
             self.output.print_line(f"The job was not started: {problem}")
             code = PRECHECK_FAILED_EXIT_CODE
         else:
-            code = self.train(environment)
-        outcome = self.attempt_outcome(code, problem)
+            code = self.run_programs(environment)
+        outcome = self.determine_attempt_outcome(code, problem)
         self.record_end_with_retries(code, outcome)
         # A trainer that exits with 0 but did no step counts as failed; tell Ray so.
         return (code if code >= 0 else 128 - code) or int(outcome.state is JobState.FAILED)
@@ -105,14 +106,14 @@ class Launcher:
             **server_status,
         )
         if self.attempt == 1:
-            self.archive.write_json("config/versions.json", package_versions())
+            self.archive.write_json("config/versions.json", python_and_package_versions())
         else:
             self.output.print_line(attempts.attempt_marker_line(self.attempt))
 
-    def train(self, environment: dict[str, str]) -> int:
-        """Run the trainer to its end, and the commands before and after it.
+    def run_programs(self, environment: dict[str, str]) -> int:
+        """Run the `before` commands, the trainer or the JobSpec's command in its place, and the `after` commands.
 
-        Returns its exit code, or that of a command before it that failed; negative for a signal.
+        Returns the trainer's exit code, or that of a `before` command that failed; negative for a signal.
         """
         environment = {**environment, **self.secrets}
         trainer_ended = threading.Event()
@@ -128,7 +129,7 @@ class Launcher:
             code = code or -signal.SIGTERM
         elif not code:
             code = self.programs.run(self.trainer_command(), environment)
-        self.signal_before_exit = self.received_signal
+        self.signal_before_trainer_end = self.received_signal
         trainer_ended.set()
         for command in self.plan.after:
             timeout = SIGTERM_GRACE_SECONDS if self.received_signal else AFTER_TIMEOUT_SECONDS
@@ -148,7 +149,7 @@ class Launcher:
         self.programs.terminate()
 
     def is_stopping(self) -> bool:
-        return bool(self.received_signal and not self.signal_before_exit)
+        return bool(self.received_signal and not self.signal_before_trainer_end)
 
     def run_watch(self, trainer_ended: threading.Event) -> None:
         """Watch the trainer in a thread, and end it if it stalls, exceeds its deadline, or waits for a lost engine."""
@@ -169,7 +170,7 @@ class Launcher:
                     self.programs.terminate()
 
     def record_server_ready(self) -> None:
-        """Record that the server of this job can be used, once it answers."""
+        """Set a job that is a server (the plan has a ready_port) to RUNNING once its port answers."""
         if not (port := self.plan.ready_port) or self.archive.read_status().state is JobState.RUNNING:
             return
         host = (self.archive.steward_heartbeat() or StewardHeartbeat()).address
@@ -191,8 +192,8 @@ class Launcher:
         with contextlib.suppress(Exception):
             samples.keep(self.archive, self.output.redactor.mask_text, is_over)
 
-    def attempt_outcome(self, code: int, problem: str) -> Outcome:
-        """Decide how the attempt ended. code: the trainer's exit code; problem: of the precheck, "" if it passed."""
+    def determine_attempt_outcome(self, code: int, problem: str) -> Outcome:
+        """Decide how the attempt ended. code: the trainer's exit code. problem: why the precheck failed, or ""."""
         self.last_step = max(self.archive.last_step(), self.first_step)
         self.attempt_steps = attempts.steps_done(self.archive, self.attempt)
         seen = Observations(
@@ -200,7 +201,7 @@ class Launcher:
             precheck_problem=problem,
             # The archive may lack the end of the log.
             log=self.output.log.tail_text(),
-            stop_signal=self.signal_before_exit,
+            stop_signal=self.signal_before_trainer_end,
             stop_cause=attempts.stop_cause(self.archive),
             watch_failure=self.watch_failure,
             last_step=self.last_step,
@@ -215,7 +216,7 @@ class Launcher:
         )
         outcome = determine_outcome(seen)
         server = attempts.ended_server(self.archive, self.plan)
-        if outcome.failure and not self.signal_before_exit and server:
+        if outcome.failure and not self.signal_before_trainer_end and server:
             reason = f"{server}, which it used, ended; then: {outcome.failure.reason}"
             failure = replace(outcome.failure, kind=FailureKind.DEPENDENCY, reason=reason)
             return Outcome(JobState.FAILED, replace(failure, todo=REMEDIES[FailureKind.DEPENDENCY]))
@@ -238,7 +239,7 @@ class Launcher:
         """Record once how the attempt ended; returns the job's state."""
         self.output.log.flush_pending()
         self.health.finish(has_succeeded=code == 0)
-        if self.received_signal and not self.signal_before_exit and not attempts.stop_cause(self.archive):
+        if self.received_signal and not self.signal_before_trainer_end and not attempts.stop_cause(self.archive):
             # The stop came after the trainer had ended: keep its outcome, but start no further attempt.
             self.archive.ask_to_stop()
         details = {"exit_code": code, "steps": self.last_step, "attempt_steps": self.attempt_steps}
@@ -248,6 +249,6 @@ class Launcher:
         return attempts.record_end(self.archive, outcome.state, outcome.failure, None, **details, **reason)
 
 
-def package_versions() -> dict[str, str]:
+def python_and_package_versions() -> dict[str, str]:
     """Python and every package of the image that the job runs on, by name."""
     return {"python": platform.python_version(), **node.package_versions()}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the driver's log of a running trainer: its steps, its phase, failed samples, cut prompts and lost engines.
+"""Reads the driver's log of a running trainer: `total_steps` its number of steps, `LogScan` its phase, failed samples,
+cut prompts and lost engines; `LogFollower` reads what is appended to the log.
 
 The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 """
@@ -82,11 +83,10 @@ EXCEPTION_LINE = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
 
-RELEVANT_MARKERS = (
-    *(b"Server", FAILED_SAMPLE_TEXT.encode(), b"Reward computation ", b"left-truncating"),
-    *(b"dataset len: ", b"random samples out of"),
-    *(marker for _phase, marker in PHASE_MARKERS),
-)
+# LogScan reads only lines with one of these, and tracebacks. b"Server" is in the names of ENGINE_PROCESS.
+SAMPLE_MARKERS = (FAILED_SAMPLE_TEXT.encode(), b"Reward computation ", b"left-truncating")
+DATASET_MARKERS = (b"dataset len: ", b"random samples out of")
+RELEVANT_MARKERS = (b"Server", *SAMPLE_MARKERS, *DATASET_MARKERS, *(marker for _phase, marker in PHASE_MARKERS))
 
 
 def total_steps(archive: Archive) -> int | None:
@@ -109,8 +109,8 @@ def expected_steps(archive: Archive) -> int | None:
     return total
 
 
-class TracebackProgress:
-    """How far the traceback of failed samples was printed."""
+class OpenTraceback:
+    """The lines read so far of the unfinished traceback of sample_count failed samples."""
 
     def __init__(self, sample_count: int) -> None:
         self.sample_count = sample_count
@@ -120,18 +120,18 @@ class TracebackProgress:
 
 
 class LogScan:
-    """Scans the trainer's output, fed in pieces, for phases, failed samples and lost engines."""
+    """Scans the trainer's output for phase, summary and lost_engine. Call feed() with each piece, then finish()."""
 
     def __init__(self) -> None:
         self.phase: Phase | None = None
         self.summary = LogSummary()
-        # The message of an inference engine that has ended, with its process; "" without one. `Watch` resets it.
+        # The message of an inference engine that has ended, with its process, or "". Watch clears it if steps go on.
         self.lost_engine = ""
         # The process whose traceback with the reason follows in the log; "" without one.
         self.process_awaiting_reason = ""
         self.partial_line = b""
         # The unfinished tracebacks, by process.
-        self.open_tracebacks: dict[str, TracebackProgress] = {}
+        self.open_tracebacks: dict[str, OpenTraceback] = {}
         # The rows of the dataset that each process read last.
         self.last_dataset_rows: dict[str, int] = {}
 
@@ -163,7 +163,7 @@ class LogScan:
         if FAILED_SAMPLE_TEXT in text:
             self.count_failed_sample(process)
             if len(self.open_tracebacks) < MAX_PROCESSES:
-                self.open_tracebacks[process] = TracebackProgress(times)
+                self.open_tracebacks[process] = OpenTraceback(times)
         elif process in self.open_tracebacks:
             self.read_traceback_line(process, REPEAT_COUNT.sub("", text))
         else:
@@ -212,8 +212,8 @@ class LogScan:
         traceback = self.open_tracebacks.pop(process, None)
         if traceback:
             # Lines that Ray counts as repeated have no traceback. Their cause is that of the others.
-            has_earlier = not cause and self.summary.reward_exceptions.count > 0
-            self.count_exceptions(traceback.sample_count, cause, in_reward=traceback.has_reward_frame or has_earlier)
+            is_repeat = not cause and self.summary.reward_exceptions.count > 0
+            self.count_exceptions(traceback.sample_count, cause, in_reward=traceback.has_reward_frame or is_repeat)
 
     def count_exceptions(self, count: int, cause: str, *, in_reward: bool) -> None:
         summary = self.summary
@@ -235,7 +235,7 @@ class LogFollower:
                 self.position = path.stat().st_size
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes; none if nothing was appended. Raises FileNotFoundError, UnreadableError or OSError."""
+        """At most `size` bytes; b"" if nothing was appended. Raises FileNotFoundError, UnreadableError or OSError."""
         for number, path in self.archive.log_parts().items():
             if number >= self.part_number:
                 position = self.position if number == self.part_number else 0

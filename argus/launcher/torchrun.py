@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a trainer with torchrun: one Ray task on each of its nodes runs ``torch.distributed.run``.
 
-The processes: driver -> a task in a Ray worker on each node -> torchrun -> ranks. When the driver ends, Ray ends its
-workers on all nodes. Each process below them is killed when its parent has ended, so no rank outlives the driver.
+The processes: driver -> a task in a Ray worker on each node -> torchrun (verb `ranks`) -> ranks (verb `rank`). When the
+driver ends, Ray ends its workers on all nodes. Each process below them is killed when its parent has ended.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ LOG_DRAIN_SECONDS = 2.0
 MAX_LINE_BYTES = 1 << 16
 
 
-def torchrun_arguments(plan: Plan, node_rank: str, address: str, port: str) -> list[str]:
-    """The arguments of torchrun on a node, without the program of its ranks. address, port: those of node 0."""
+def torchrun_arguments(plan: Plan, node_rank: str, master_address: str, master_port: str) -> list[str]:
+    """The arguments of torchrun on a node, without the program of its ranks. The master is the node with rank 0."""
     return [
         f"--nnodes={plan.nnodes}",
         f"--nproc-per-node={plan.gpus_per_node}",
         f"--node-rank={node_rank}",
-        f"--master-addr={address}",
-        f"--master-port={port}",
+        f"--master-addr={master_address}",
+        f"--master-port={master_port}",
         # A rank that fails ends the attempt. The next one resumes from the last checkpoint.
         "--max-restarts=0",
     ]
 
 
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent has ended, also after exec. parent: its process id."""
+def die_with_parent(parent_pid: int) -> None:
+    """Have this process killed when its parent has ended, also after exec."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -65,7 +65,7 @@ def run_all_ranks(archive: Archive, attempt: str) -> int:
 
 
 class NodeTasks:
-    """The Ray tasks of an attempt, one on each of its nodes."""
+    """The Ray tasks of an attempt, one on each of its nodes. Its creation connects to Ray and waits for free nodes."""
 
     def __init__(self, archive: Archive, attempt: str) -> None:
         import ray
@@ -74,7 +74,7 @@ class NodeTasks:
 
         self.ray, self.archive, self.attempt = ray, archive, attempt
         self.plan = plan = archive.plan() or Plan()
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])  # workers lack it
         ray.init(address="auto")
         # All nodes or none: two jobs that each hold some of them would wait for ever.
         bundles = [{"CPU": plan.cpus_per_node, "GPU": float(plan.gpus_per_node)}] * plan.nnodes
@@ -91,10 +91,10 @@ class NodeTasks:
 
     def run(self) -> int:
         """Run torchrun on all nodes; returns 0, or the first other exit code. Ray ends the ranks with this process."""
-        master, port = self.ray.get(self.start(free_address, 0))
+        master_address, port = self.ray.get(self.start(free_address, 0))
         waiting = []
         for node in range(self.plan.nnodes):
-            values = (str(self.archive.path), self.attempt, str(node), master, str(port))
+            values = (str(self.archive.path), self.attempt, str(node), master_address, str(port))
             resources = {"cpus": self.plan.cpus_per_node, "gpus": self.plan.gpus_per_node}
             waiting.append(self.start(run_node, node, *values, **resources))
         while waiting:
@@ -104,7 +104,7 @@ class NodeTasks:
                 sys.stdout.write(f"{TORCHRUN_FAILED}, with exit code {code}\n")
                 if waiting:
                     self.ray.wait(waiting, num_returns=len(waiting), timeout=LAST_OUTPUT_TIMEOUT_SECONDS)
-                return code if code > 0 else 128 - code
+                return code if code > 0 else 128 - code  # as a shell reports a signal
         return 0
 
 
@@ -116,38 +116,40 @@ def free_address() -> tuple[str, int]:
     return address, free_port(address)
 
 
-def run_node(archive: str, *values: str) -> int:
-    """As a Ray task: run the verb `ranks` with these values; returns its exit code, negative for a signal."""
+def run_node(archive: str, attempt: str, node_rank: str, master_address: str, master_port: str) -> int:
+    """As a Ray task: run the verb `ranks` on this node; returns its exit code, negative for a signal."""
     import ray
 
-    parent_and_address = [str(os.getpid()), ray.util.get_node_ip_address()]
-    # Ray forwards the output of this task to the driver.
+    values = (attempt, node_rank, master_address, master_port, str(os.getpid()), ray.util.get_node_ip_address())
+    # The path may contain a variable of the node's environment. Ray forwards the output of this task to the driver.
     current = os.path.expandvars(f"{versions_directory()}/{CURRENT_LINK}")
-    command = Program(current).command(archive, "ranks", *values, *parent_and_address)
+    command = Program(current).command(archive, "ranks", *values)
     return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
-def exec_torchrun(archive: Archive, attempt: str, node: str, master: str, port: str, parent: str, address: str) -> int:
-    """On each node of the trainer, whose number and address are given: become torchrun, which starts `exec_trainer`."""
-    die_with_parent(int(parent))
+def exec_torchrun(
+    archive: Archive, attempt: str, node_rank: str, master_address: str, master_port: str, parent_pid: str, address: str
+) -> int:
+    """On each node, as the verb `ranks`: become torchrun, which starts `exec_trainer`. address: of this node."""
+    die_with_parent(int(parent_pid))
     plan = archive.plan() or Plan()
     os.environ |= {PARENT_VARIABLE: str(os.getpid()), **thread_variables(plan, os.environ.get("OMP_NUM_THREADS", ""))}
     # Where the host name resolves to 127.0.1.1, torchrun would take that as its own address.
-    arguments = [*torchrun_arguments(plan, node, master, port), f"--local-addr={address}"]
+    arguments = [*torchrun_arguments(plan, node_rank, master_address, master_port), f"--local-addr={address}"]
     _python, *rank = Program.of_this_process().command(str(archive.path), "rank", attempt)
     command = [sys.executable, "-m", TORCHRUN_MODULE, *arguments, *rank]
     os.execv(command[0], command)  # noqa: S606 - there is no shell
 
 
-def thread_variables(plan: Plan, task_threads: str) -> dict[str, str]:
-    """OMP_NUM_THREADS for each rank: a share of what Ray has set for its task; none if the job has set it."""
-    if plan.gpus_per_node and task_threads == f"{int(plan.cpus_per_node)}":
+def thread_variables(plan: Plan, inherited_threads: str) -> dict[str, str]:
+    """OMP_NUM_THREADS for each rank: its share of Ray's value for the task. A value of the job, another one, stays."""
+    if plan.gpus_per_node and inherited_threads == f"{int(plan.cpus_per_node)}":
         return {"OMP_NUM_THREADS": f"{int(max(1, plan.cpus_per_node // plan.gpus_per_node))}"}
     return {}
 
 
 def exec_trainer(archive: Archive, attempt: str) -> int:
-    """As a process of torchrun: become the trainer, while a child process puts the rank before each line of output."""
+    """As the verb `rank`: become the trainer, while a child process puts the rank before each line of output."""
     die_with_parent(int(os.environ[PARENT_VARIABLE]))
     plan = archive.plan() or Plan()
     prefix = f"(rank{os.environ['RANK']} pid={os.getpid()}) ".encode()

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..evidence.evidence import is_of
+from ..evidence.evidence import is_attempt_of
 from ..io.reading import MIB, UnreadableError, read_json
 from ..io.schema import MalformedError, parse
 from ..io.writing import write_text
@@ -55,7 +55,7 @@ class WaitingJob:
 
     def problem_beside(self, jobs: Iterable[Mapping[str, Any]]) -> str:
         """Why the job may not start, regardless of free resources, or ""."""
-        others = [job for job in jobs if not is_of(self.submission_id, job)]
+        others = [job for job in jobs if not is_attempt_of(self.submission_id, job)]
         limited = (limit.problem(self.demand, others) for limit in self.limits)
         return next(filter(None, limited), "") or exclusive_problem(self.demand, others)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.evidence import is_of
+from ..evidence.evidence import is_attempt_of
 from ..ray.api import RayHead
 from ..ray.records import JobRecord, WorkerCapacity
 from .demand import Demand, capacity_problem, exclusive_problem, reserve
@@ -36,7 +36,7 @@ class Room:
 
     def problem(self, submission_id: str, demand: Demand, jobs: Iterable[Mapping[str, Any]]) -> str:
         """Why a job cannot start now, or "". jobs: Ray's records, which may be newer than the free resources."""
-        others = [job for job in list_active(jobs) if not is_of(submission_id, job)]
+        others = [job for job in list_active(jobs) if not is_attempt_of(submission_id, job)]
         if problem := exclusive_problem(demand, others) or capacity_problem(self.workers, demand):
             return problem
         starting = self.starting_demands(others)

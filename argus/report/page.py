@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the HTML page of one or several jobs, with the data of the charts, and keeps that of an archive current."""
+"""Renders the HTML page of one or several jobs; renews a job's page in its archive when its sources change."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def render_page(jobs: Sequence[JobPage], now: float) -> str:
     charts = job_charts([job.curves for job in jobs])
     return render_template(
         "page.html",
-        [f"/*\n{read_resource('uplot.LICENSE')}*/\n{read_resource('uplot.min.js')}", read_resource("page.js")],
-        read_resource("uplot.min.css"),
-        now,
+        scripts=[f"/*\n{read_resource('uplot.LICENSE')}*/\n{read_resource('uplot.min.js')}", read_resource("page.js")],
+        style=read_resource("uplot.min.css"),
+        now=now,
         jobs=jobs,
         title=jobs[0].info.submission_id if len(jobs) == 1 else f"{len(jobs)} jobs",
         data=Markup(chart_data(jobs, charts)),  # noqa: S704 - JSON without markup
@@ -70,7 +70,9 @@ def samples_of_last_step(by_kind: Mapping[str, Sequence[Sample]]) -> dict[str, l
 def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) -> str:
     """The JSON of all charts; it contains no character that could end its <script> element.
 
-    Curves with the same steps share an X axis: a list of steps, each as its difference from the one before.
+    "charts" has the curves of each chart, "stack" the parts of a step, and "clocks" the seconds at each step of a job,
+    with which page.js draws curves against the time. "axes" has the X axes, which curves share: lists of steps, each as
+    its difference from the one before. The X axis of a curve with "timed" is the seconds since the first measurement.
     """
     all_charts = [chart for section in charts.values() for chart in section.values()]
     curve_count = sum(name in job.curves.curves for chart in all_charts for name in chart for job in jobs)
@@ -84,7 +86,7 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) ->
         drawn = list(map(drawn_value, values))
         return {"label": cell_text(label), "job": job_index, "axis": axis_index, "values": drawn}
 
-    series = [
+    all_curves = [
         [
             curve_data(job.info.submission_id if len(jobs) > 1 else name, index, job.curves.curves[name], max_points)
             for name in chart
@@ -93,14 +95,12 @@ def chart_data(jobs: Sequence[JobPage], charts: Mapping[str, MetricsByTitle]) ->
         ]
         for chart in all_charts
     ]
-    parts = [curve_data(part, 0, curve) for part, curve in jobs[0].curves.part_seconds.items() if any(curve.values)]
+    stack = [curve_data(part, 0, curve) for part, curve in jobs[0].curves.part_seconds.items() if any(curve.values)]
     if len(jobs) == 1:
-        # Their X axis is the seconds since the first measurement, not the step.
         node_curves = [chart.items() for chart in jobs[0].nodes.values()]
-        series += [[curve_data(name, 0, curve) | {"timed": True} for name, curve in items] for items in node_curves]
-    times = [curve_data("", 0, job.curves.step_times(job.seconds)) for job in jobs]
-    # "clocks": the seconds at each step of each job, with which the script draws curves against the time.
-    data = {"colours": COLOURS, "charts": series, "stack": parts, "clocks": times, "axes": list(axes)}
+        all_curves += [[curve_data(name, 0, curve) | {"timed": True} for name, curve in items] for items in node_curves]
+    clocks = [curve_data("", 0, job.curves.step_times(job.seconds)) for job in jobs]
+    data = {"colours": COLOURS, "charts": all_curves, "stack": stack, "clocks": clocks, "axes": list(axes)}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.translate({ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 

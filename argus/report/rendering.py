@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders templates as HTML pages: single files with their scripts and styles, in which text from jobs is escaped."""
+"""Renders templates and their tables as HTML pages: single files with scripts and styles, text from jobs escaped."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Table(NamedTuple):
     is_folded: bool = False
 
 
-def render_template(name: str, scripts: Sequence[str], style: str, now: float, **values: Any) -> str:
-    """The page of a template, with scripts and a style of this package, to which page.css is added.
+def render_template(template_name: str, scripts: Sequence[str], style: str, now: float, **values: Any) -> str:
+    """The page of a template. scripts, style: the texts of this package's files; page.css is added to the style.
 
     The page's Content-Security-Policy blocks all other code, and everything from other hosts. Values are escaped,
     except Markup.
     """
     environment = jinja2.Environment(
         autoescape=True,
-        finalize=template_value,
+        finalize=printable_value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -44,10 +44,10 @@ def render_template(name: str, scripts: Sequence[str], style: str, now: float, *
     )
     style += read_resource("page.css")
     policy = f"default-src 'none'; script-src {' '.join(map(csp_hash, scripts))}; style-src {csp_hash(style)}; "
-    return environment.get_template(name).render(
+    return environment.get_template(template_name).render(
         policy=Markup(f"{policy}base-uri 'none'; form-action 'none'"),  # noqa: S704 - hashes
-        style=Markup(style),  # noqa: S704 - our own
-        scripts=[Markup(script) for script in scripts],  # noqa: S704 - our own
+        style=Markup(style),  # noqa: S704 - not from a job
+        scripts=[Markup(script) for script in scripts],  # noqa: S704 - not from a job
         generated_at=utc_text(now),
         **values,
     )
@@ -58,18 +58,18 @@ def read_resource(name: str) -> str:
 
 
 def csp_hash(code: str) -> str:
-    """The code as a source in a Content-Security-Policy."""
+    """The expression that allows a script or a style in a Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
 
 
-def template_value(value: Any) -> Any:
-    """A value for the template, which escapes it: control characters as text. Only this package makes Markup."""
+def printable_value(value: Any) -> Any:
+    """A value as the page shows it, before Jinja escapes it. Markup, which only this package makes, stays as it is."""
     if isinstance(value, (Markup, jinja2.Undefined)):
         return value
     return "-" if value is None else f"{value:.5g}" if isinstance(value, float) else printable(value)
 
 
 def cell_text(value: Any) -> str:
-    """A value as one line of at most MAX_CELL_CHARS; what is no text, as JSON."""
+    """A value as one line of at most MAX_CELL_CHARS; as JSON, unless it is text."""
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), lines=False)
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..archive import checkpoints
 from ..archive.archive import Archive
-from ..common.shared_root import HF_HOME, JOBS_DIR, is_under_root
+from ..common.shared_root import HF_HOME_DIR, JOBS_DIR, is_under_root
 from ..common.text import printable, size_text
 from ..io.hydra import override_key, override_text
 from ..io.reading import UnreadableError, list_directory
@@ -196,7 +196,7 @@ class CheckpointSource:
                 code_path=snapshot_with_merger(plan.code_path, self.shared_root),
                 code_id=plan.code_id,
                 checkpoint=str(directory),
-                hf_home=str(self.shared_root / HF_HOME),
+                hf_home=str(self.shared_root / HF_HOME_DIR),
                 size_bytes=shard_bytes(directory),
                 adapter=adapter,
             )

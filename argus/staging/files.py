@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on files and directory trees: listing, hashing, copying, permissions, and syncing to disk."""
+"""Operations on files and directory trees: space, listing, hashing, copying, permissions, syncing; parallel_map."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def write_file(target: Path, content: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def copy_all(source: Path, target: Path, files: Mapping[str, int], progress: Progress) -> None:
-    """Copies files. Raises StagingError if one changes meanwhile. files: their sizes by relative path."""
+def copy_files(source: Path, target: Path, files: Mapping[str, int], progress: Progress) -> None:
+    """Copies files. Raises StagingError if one changes meanwhile. files: their sizes, by path relative to source."""
 
     def copy(name: str) -> None:
         before = (source / name).stat()
@@ -110,7 +110,7 @@ def copy_all(source: Path, target: Path, files: Mapping[str, int], progress: Pro
 def copy_file(source: Path, target: Path, on_bytes: Callable[[int], None]) -> None:
     """Copies the content of a file, where the file system can do it on its server or by sharing the blocks."""
     with source.open("rb", buffering=0) as reading, target.open("xb") as writing:
-        # Kernels and file systems that cannot copy between two files say so with many errors.
+        # Kernels and file systems that cannot copy between two files raise various errors.
         with contextlib.suppress(OSError):
             while copied := os.copy_file_range(reading.fileno(), writing.fileno(), CHUNK_BYTES):
                 on_bytes(copied)

@@ -15,7 +15,7 @@ from .options import StagingError
 
 # The variables that git sets for its hooks.
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
-# The commands that are named in errors.
+# The commands that run() gets. Options may precede them; an error names only the command.
 COMMANDS = ("init", "remote", "fetch", "checkout", "submodule", "ls-remote", "rev-parse", "diff", "ls-files")
 # A repository names its submodules, and must not name repositories of this machine.
 SUBMODULE_PROTOCOLS = "https:http:ssh"
@@ -68,8 +68,8 @@ class Git:
             )
         return done.stdout
 
-    def fetch(self, url: str, ref: str, directory: Path) -> str:
-        """Checks out a branch, a tag or a commit in an empty directory, and returns the commit."""
+    def check_out(self, url: str, ref: str, directory: Path) -> str:
+        """Fetches a branch, a tag or a commit, checks it out in an empty directory, and returns the commit."""
         for arguments in (
             ("init", "--quiet"),
             # Addresses of submodules may be relative to that of origin.
@@ -108,7 +108,7 @@ class Git:
         raise StagingError(url, f"has no branch and no tag {ref}.", "Give a commit with all its 40 digits.")
 
     def checkout_state(self, directory: Path, paths: Sequence[str]) -> CheckoutState | None:
-        """The state of a checkout in these paths; None for a directory that is none, and for one of another user.
+        """The state of a checkout in these paths; None if the directory is not a checkout, or belongs to another user.
 
         The configuration of a checkout names programs that git runs. Those of another user must not run here; those of
         this user also run with any `git diff`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads one commit of a repository of the Hugging Face hub, and verifies the hashes of its files.
+"""Downloads and verifies one commit of a repository of the Hugging Face hub, removes commits, and translates errors.
 
 The files are in the cache of huggingface_hub under the shared root, which jobs use, too. This library is imported
 inside functions, because only nodes have it; the type checker does not know its classes.
@@ -48,7 +48,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RepoRevision:
-    """One revision of a repository, and the selection of its files. The hub is asked once, when it is needed."""
+    """One revision of a repository. commit, snapshot_dir, files, all_names ask the hub once, and raise StagingError."""
 
     repo_id: str
     revision: str  # a branch, a tag or a commit
@@ -56,7 +56,7 @@ class RepoRevision:
     endpoint: str = DEFAULT_ENDPOINT
     token: str | None = field(default=None, repr=False)
     repo_type: str = "model"  # "model" or "dataset", as huggingface_hub calls them
-    # Given the names of all files, returns those to download; all by default.
+    # Takes the names of all files, and returns those to download. The built-in `set` returns all.
     select: Callable[[Sequence[str]], Collection[str]] = set
 
     @property
@@ -89,7 +89,7 @@ class RepoRevision:
 
     @functools.cached_property
     def library(self) -> Any:
-        return load_library(self.cache_dir)
+        return import_huggingface_hub(self.cache_dir)
 
     @functools.cached_property
     def _commit_and_files(self) -> tuple[str, list[RemoteFile]]:
@@ -118,7 +118,7 @@ class RepoRevision:
 
 
 def expand_directory_pattern(pattern: str) -> str:
-    """A pattern as huggingface_hub reads it: a directory means everything in it."""
+    """Append * to a pattern that ends with /, as huggingface_hub does: a directory means everything in it."""
     return f"{pattern}*" if pattern.endswith("/") else pattern
 
 
@@ -143,10 +143,10 @@ def resolve_endpoint(endpoint: str | None, token: str | None = None) -> str:
     return address
 
 
-def load_library(cache: Path) -> Any:
+def import_huggingface_hub(cache_dir: Path) -> Any:
     """The module huggingface_hub, set up for this cache: it reads environment variables when it is imported."""
     os.environ.update(HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_DISABLE_TELEMETRY="1")
-    os.environ.setdefault("HF_HOME", str(cache.parent))
+    os.environ.setdefault("HF_HOME", str(cache_dir.parent))
     try:
         import huggingface_hub
         import huggingface_hub.errors
@@ -272,6 +272,7 @@ def delete_revision(cache_dir: Path, repo_id: str, commit: str, repo_type: str =
             blob.unlink()
 
 
+# Errors of the hub and of huggingface_hub as StagingErrors.
 @contextlib.contextmanager
 def hub_errors_as_staging_errors(repository: RepoRevision) -> Iterator[None]:
     """Turns errors of HTTP, sockets, the library and Xet into StagingErrors, but not others such as a full disk."""

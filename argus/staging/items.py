@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of models, datasets, snapshots and user code, as users write them in the inventory.
 
-`make generate` writes the tables of the documentation from the descriptions.
+`make generate` writes the tables of the README of the role staging from the descriptions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from .upload import UploadFile
 
 # A list of texts. A single text stands for a list of one, as in modules of Ansible.
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
-# The options of a dataset, each a text, that have an effect only together with `columns`.
+# The options of Dataset, each a text, that need `columns`; row_converter.py checks that.
 COLUMN_TEXTS = ("data_source", "ability", "system_prompt", "instruction", "ground_truth_pattern", "ground_truth_remove")
 
 
 class Options(BaseModel):
-    """Options of an item. A null counts as not set, and a number as text: YAML reads a commit of digits as a number."""
+    """Base of items and of mappings in them. null counts as not set, and a number as text: YAML reads digits as one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
@@ -62,7 +62,7 @@ class Model(Item):
     )
 
 
-class Files(Options):
+class Files(Options):  # of a dataset, by split
     train: Texts = Field(min_length=1, description="The files with the training rows.")
     val: Texts = Field(
         default=[],
@@ -114,8 +114,8 @@ class Dataset(Item):
     )
     files: Files | None = Field(
         default=None,
-        description="The files with the rows, as paths or patterns, with `hub` in the repository. Names end with "
-        "`.parquet`, `.jsonl`, `.json` or `.csv`; all but the first may be compressed (`.gz`, `.bz2`, `.zst`).",
+        description="The files with the rows, as paths or patterns; files of the repository if `hub` is set. Names end "
+        "with `.parquet`, `.jsonl`, `.json` or `.csv`; all but the first may be compressed (`.gz`, `.bz2`, `.zst`).",
     )
     place: Literal["controller", "shared_root", "node"] | None = Field(
         default=None,
@@ -143,10 +143,10 @@ class Dataset(Item):
     )
     data_source: str | None = Field(
         default=None,
-        description="That of all rows (`openai/gsm8k`). Required for `workload=rl` with `columns`, unless "
+        description="The `data_source` of all rows (`openai/gsm8k`). Required for `workload=rl` with `columns`, unless "
         "`columns.data_source` is given.",
     )
-    ability: str | None = Field(default=None, description="That of all rows.")
+    ability: str | None = Field(default=None, description="The kind of task of all rows.")
     system_prompt: str | None = Field(
         default=None,
         description="A system message before each prompt. A prompt that already has one is an error.",
@@ -201,7 +201,7 @@ class Snapshot(Item):
 
 
 class UserCode(Options):
-    """Python files or directories of the users, from the controller, for user/code/ below the shared root."""
+    """Users' Python files on the controller, for user/code/ below the shared root. The action `stage` makes it."""
 
     name: str
     files: list[UploadFile]

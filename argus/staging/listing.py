@@ -82,7 +82,7 @@ def entry_of(path: Path, verify: str, jobs: Sequence[str]) -> Entry:
         kind=manifest.kind,
         name=path.name,
         path=str(path),
-        bytes=manifest.bytes,
+        bytes=manifest.total_bytes,
         files=len(manifest.files),
         staged_at=manifest.staged_at,
         used_by=jobs,

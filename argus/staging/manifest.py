@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a staged item, with the size and hash of each file; and the result of staging or removing it."""
+"""The manifest of a staged item, with the size and hash of each file; and the result of staging or removing an item."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ KIND_PATTERN = re.compile(r"[a-z][a-z_]{0,31}")
 SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
 # Facts that are texts: they are shown, or become part of paths and of comparisons.
 TEXT_FACTS = ("name", "source", "commit", "revision", "verl_version", "staged_on", "code_id", "identity", "endpoint")
-# How files that the manifest lacks differ from it, as the end of a sentence that begins with the name of the file.
-ADDED = "is not in the manifest"
-MAX_ADDED_FILES = 10_000
+# The problem of a file that exists but is missing in the manifest; in messages, it follows the name of the file.
+NOT_IN_MANIFEST = "is not in the manifest"
+MAX_UNLISTED_FILES = 10_000
 # The values of a manifest besides its files, as JSON. The kind of the item determines the keys.
 Facts = Mapping[str, object]
 
@@ -47,7 +47,7 @@ class FileEntry:
 
     @classmethod
     def from_json(cls, name: str, value: object) -> FileEntry:
-        """The entry of the file with this name. Raises ValueError with the reason if the value is none."""
+        """The entry of the file with this name. Raises ValueError, with the reason, if the value is malformed."""
         if not is_plain_path(name):
             raise ValueError(f"{name!r} is not a relative path of printable characters")
         if not isinstance(value, dict):
@@ -59,7 +59,7 @@ class FileEntry:
             raise ValueError(f"{name!r} has no SHA-256 of 64 digits")
         return cls(size, sha256, mtime_ns)
 
-    def to_json(self) -> Facts:
+    def to_json(self) -> dict[str, int | str]:
         return {"size": self.size, "mtime_ns": self.mtime_ns, "sha256": self.sha256}
 
 
@@ -72,7 +72,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, value: object) -> Manifest:
-        """The manifest in a JSON value. Raises ValueError with the reason if it is none."""
+        """The manifest in a JSON value. Raises ValueError, with the reason, if the value is not a manifest."""
         if not isinstance(value, dict):
             raise ValueError("not a mapping")
         files = value.get("files", {})
@@ -117,7 +117,7 @@ class Manifest:
         return self._text("staged_at")
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         return sum(entry.size for entry in self.files.values())
 
     def texts(self, name: str) -> list[str]:
@@ -138,7 +138,7 @@ class Manifest:
 def check_facts(facts: Facts) -> None:
     """Raises ValueError with the first fact that is malformed. Manifests are not trusted: jobs can write them."""
     if not isinstance(facts.get("kind"), str) or not KIND_PATTERN.fullmatch(str(facts["kind"])):
-        raise ValueError("kind is not a kind")
+        raise ValueError("kind is not a word of lowercase letters")
     for name in TEXT_FACTS:
         fact = facts.get(name)
         # The identity of a dataset is a mapping.
@@ -154,12 +154,12 @@ def check_facts(facts: Facts) -> None:
         raise ValueError("staged_at is not a time in UTC")
 
 
-def manifest_file(target: Path) -> Path:
+def manifest_path(target: Path) -> Path:
     """The path of the manifest: inside a directory, but beside a link, because a link's destination is not ours."""
-    return link_manifest_file(target) if target.is_symlink() else target / MANIFEST
+    return link_manifest_path(target) if target.is_symlink() else target / MANIFEST
 
 
-def link_manifest_file(link: Path) -> Path:
+def link_manifest_path(link: Path) -> Path:
     return link.with_name(f".{link.name.removeprefix('.')}.{MANIFEST}")
 
 
@@ -168,23 +168,23 @@ def read_manifest(target: Path) -> Manifest | None:
     # A dangling link occupies the name too.
     if not os.path.lexists(target):
         return None
-    file = manifest_file(target)
+    path = manifest_path(target)
     again = f"Remove {target} and stage it again."
-    problem = f"exists, but was not staged: it has no {file.name}."
+    problem = f"exists, but was not staged: it has no {path.name}."
     unstaged = StagingError(target, problem, "Choose another name, or move it away.")
     if not target.is_symlink() and not target.is_dir():
         raise unstaged
     try:
-        return Manifest.from_json(parse_json(read_text(file, MAX_MANIFEST_BYTES), file))
+        return Manifest.from_json(parse_json(read_text(path, MAX_MANIFEST_BYTES), path))
     except (FileNotFoundError, NotADirectoryError):
         raise unstaged from None
     except PermissionError as error:
         remedy = f"Give user id {os.geteuid()} permission to read it."
         raise StagingError(target, f"cannot be read ({error}).", remedy) from error
     except UnreadableError as error:
-        raise StagingError(file, f"{error.why}.", again) from error
+        raise StagingError(path, f"{error.why}.", again) from error
     except ValueError as error:
-        raise StagingError(file, f"is not a manifest ({error}).", again) from error
+        raise StagingError(path, f"is not a manifest ({error}).", again) from error
 
 
 def list_files(directory: Path, hashes: Mapping[str, str] | None = None) -> dict[str, FileEntry]:
@@ -211,7 +211,7 @@ def file_problems(target: Path, manifest: Manifest, *, full: bool = False) -> di
     full: read all files; otherwise those with the same size and modification time count as unchanged, as with rsync.
     """
     expected = manifest.files
-    # Only in the hub's cache files are links.
+    # A link may lead into the cache of the hub, in which the files are links; elsewhere, a link is a problem.
     is_link = target.is_symlink()
 
     def problem(name: str) -> str | None:
@@ -232,9 +232,9 @@ def file_problems(target: Path, manifest: Manifest, *, full: bool = False) -> di
     # The destination of a link may contain other files. Files that imports create are ignored: they change nothing.
     on_disk = () if is_link else files_below(target, is_ignored)
     # A job may add any number of files; one is enough for a finding.
-    extra = sorted(islice((name for name in on_disk if name not in expected and name != MANIFEST), MAX_ADDED_FILES))
+    extra = sorted(islice((name for name in on_disk if name not in expected and name != MANIFEST), MAX_UNLISTED_FILES))
     results = dict(zip(names, parallel_map(problem, names), strict=True))
-    results |= dict.fromkeys(extra, ADDED)
+    results |= dict.fromkeys(extra, NOT_IN_MANIFEST)
     return {name: text for name, text in results.items() if text is not None}
 
 
@@ -245,7 +245,7 @@ def problem_lines(problems: Mapping[str, str]) -> list[str]:
 
 # The result of staging or removing an item.
 
-# The facts of a manifest that belong to a result.
+# Its keys that come from the manifest.
 RETURNED_FACTS = ("commit", "bytes", "source", "rows", "report", "verl_version")
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..checks import model as model_checks
 from ..common.findings import errors
-from ..common.shared_root import HUB_CACHE, MODELS_DIR
+from ..common.shared_root import HUB_CACHE_DIR, MODELS_DIR
 from . import tiny
 from .checkpoint import CHECKPOINT_PATTERN, CHECKPOINT_PREFIX, CheckpointSource
-from .files import copy_all, file_sha256, parallel_map
+from .files import copy_files, file_sha256, parallel_map
 from .git import COMMIT
 from .hub import (
     REPO_ID,
@@ -134,7 +134,7 @@ class DirectorySource:
     def write_to(self, directory: Path, progress: Progress, manifest: Manifest | None) -> BuildResult:
         files = self._files()
         progress.begin(f"copying {self.path}", sum(files.values()))
-        copy_all(self.path, directory, files, progress)
+        copy_files(self.path, directory, files, progress)
         progress.begin(f"reading the copy of {self.path}", sum(files.values()))
         hashes = parallel_map(lambda name: file_sha256(directory / name, progress.add), list(files))
         return BuildResult({"source": str(self.path)}, dict(zip(files, hashes, strict=True)))
@@ -198,7 +198,7 @@ def parse_source(model: Model, shared_root: Path, stage_options: StageOptions) -
         )
         raise StagingError("source", f'"{text}" is not a source of models.', remedy)
     address = resolve_endpoint(stage_options.endpoint, stage_options.token)
-    cache, select = shared_root / HUB_CACHE, exclusion_filter(model.exclude)
+    cache, select = shared_root / HUB_CACHE_DIR, exclusion_filter(model.exclude)
     repository = RepoRevision(text, model.revision, cache, address, stage_options.token or None, select=select)
     return HubSource(repository, model.exclude)
 

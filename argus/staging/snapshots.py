@@ -75,7 +75,7 @@ def snapshot_source(directory: Path, name: str) -> CodeSource:
     if manifest.kind != KIND or not isinstance(content, str):
         raise StagingError(path, "has no manifest of a snapshot.", "Give the code_id of a snapshot.")
     read = partial(read_snapshot, path.resolve(), manifest)
-    return CodeSource(name, f"{CONTENT_PREFIX}{content}", read, name, manifest.bytes)
+    return CodeSource(name, f"{CONTENT_PREFIX}{content}", read, name, manifest.total_bytes)
 
 
 def read_snapshot(path: Path, manifest: Manifest) -> Content:

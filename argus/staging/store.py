@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from ..common.shared_root import HUB_CACHE
+from ..common.shared_root import HUB_CACHE_DIR
 from .files import check_space, make_read_only, make_writable, remove_tree, sync_file_system
 from .hub import delete_revision
 from .lock import Progress, hold_lock, lock_file, try_lock
 from .manifest import (
-    ADDED,
+    NOT_IN_MANIFEST,
     Facts,
     FileEntry,
     Manifest,
@@ -28,16 +28,16 @@ from .manifest import (
     Status,
     check_facts,
     file_problems,
-    link_manifest_file,
+    link_manifest_path,
     list_files,
-    manifest_file,
+    manifest_path,
     problem_lines,
     read_manifest,
 )
 from .options import StageOptions, StagingError, as_staging_errors, join_items
 from .usage import jobs_using
 
-# The name of a directory in which an item is or was built or removed, or of its manifest. name: of the item.
+# What an unfinished build or removal leaves beside an item: a directory or a link, or the manifest of a link.
 LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.staging-[0-9a-f]{8}(\.manifest\.json)?")
 
 
@@ -62,7 +62,7 @@ class BuildRequest:
     name: str
     target: Path
     build: BuildFunction
-    # Why the item with a manifest is not the requested one, as the end of a sentence; empty if it is.
+    # By the manifest of an item, why it is not the requested one, as the end of a sentence; empty if it is.
     mismatch: Callable[[Manifest], str] = lambda manifest: ""
     read_only: bool = False  # remove write permissions, so that an import cannot change the item
     size: Callable[[], int] = lambda: 0  # the bytes that the item will take, as far as they are known in advance
@@ -93,7 +93,7 @@ def stage(request: BuildRequest, options: StageOptions | None = None) -> StageRe
 
 
 def find_damage(request: BuildRequest, options: StageOptions) -> dict[str, str] | None:
-    """The files of the target that are not as they were staged, each with its problem; None if there is no target.
+    """The problems of the files of the target that are not as they were staged, by name; None without a target.
 
     Raises StagingError if the target is another item, or has damage that may not be repaired.
     """
@@ -108,7 +108,7 @@ def find_damage(request: BuildRequest, options: StageOptions) -> dict[str, str] 
         raise StagingError(target, mismatch, remedy)
     damage = file_problems(target, manifest, full=options.full)
     remedy = "Restore it as it was staged with -e staging_repair=true."
-    if added := ADDED in damage.values():
+    if added := NOT_IN_MANIFEST in damage.values():
         remedy = "Move the added files away; -e staging_repair=true restores the others as they were staged."
     if damage and (added or not options.repair):
         raise StagingError(target, f"no longer fits its manifest: {', '.join(problem_lines(damage))}.", remedy)
@@ -117,23 +117,23 @@ def find_damage(request: BuildRequest, options: StageOptions) -> dict[str, str] 
 
 def create(request: BuildRequest, progress: Progress) -> StageResult:
     """Builds the item beside the target, and renames it."""
-    with build_sibling(request, progress) as building:
-        if building.is_symlink():
+    with built_beside_target(request, progress) as new_item:
+        if new_item.is_symlink():
             # A link is complete as soon as it exists: its manifest comes first.
-            link_manifest_file(building).rename(link_manifest_file(request.target))
-            request.target.symlink_to(building.readlink())
+            link_manifest_path(new_item).rename(link_manifest_path(request.target))
+            request.target.symlink_to(new_item.readlink())
         else:
-            building.rename(request.target)
+            new_item.rename(request.target)
         sync_file_system(request.target.parent)
     return request.result(Status.STAGED)
 
 
 def repair(request: BuildRequest, progress: Progress, damage: Mapping[str, str]) -> StageResult:
-    """Builds the item again beside the target, and moves the files with damage from there into the target."""
+    """Builds the item again beside the target, and replaces the damaged files of the target by the new ones."""
     target = request.target
     files = (read_manifest(target) or Manifest()).files
-    with build_sibling(request, progress) as building:
-        rebuilt = (read_manifest(building) or Manifest()).files
+    with built_beside_target(request, progress) as new_item:
+        rebuilt = (read_manifest(new_item) or Manifest()).files
         changed = [name for name, entry in files.items() if name not in rebuilt or rebuilt[name].sha256 != entry.sha256]
         if changed:
             problem = f"cannot be repaired: its source has other content now ({join_items(changed)})."
@@ -141,16 +141,16 @@ def repair(request: BuildRequest, progress: Progress, damage: Mapping[str, str])
         if target.is_symlink():
             # The build has repaired the directory that the new link points at; the old link may have pointed elsewhere.
             for name in damage:
-                set_mtime(building / name, files[name])
-            building.replace(target)
+                set_mtime(new_item / name, files[name])
+            new_item.replace(target)
         else:
             try:
-                for directory in (building, target):
+                for directory in (new_item, target):
                     make_writable(directory)
                 for name in damage:
-                    set_mtime(building / name, files[name])
+                    set_mtime(new_item / name, files[name])
                     (target / name).parent.mkdir(parents=True, exist_ok=True)
-                    (building / name).replace(target / name)
+                    (new_item / name).replace(target / name)
             finally:
                 if request.read_only:
                     make_read_only(target)
@@ -164,21 +164,21 @@ def set_mtime(path: Path, entry: FileEntry) -> None:
 
 
 @contextlib.contextmanager
-def build_sibling(request: BuildRequest, progress: Progress) -> Iterator[Path]:
+def built_beside_target(request: BuildRequest, progress: Progress) -> Iterator[Path]:
     """Builds the item beside the target, with its manifest, and yields its path once all is synced to disk.
 
     On exit, the item is removed unless it was renamed.
     """
     target = request.target
     remove_leftovers(target)
-    building = new_sibling(target)
+    new_item = new_sibling(target)
     # Not tempfile.mkdtemp: its mode 0700 would exclude the users of the nodes.
-    building.mkdir()
+    new_item.mkdir()
     try:
         progress.begin("building")
-        built = request.build(building, progress)
+        built = request.build(new_item, progress)
         progress.begin("writing to disk")
-        files = list_files(building, built.hashes)
+        files = list_files(new_item, built.hashes)
         facts = {
             "kind": request.kind,
             "name": request.name,
@@ -192,14 +192,14 @@ def build_sibling(request: BuildRequest, progress: Progress) -> Iterator[Path]:
         except ValueError as error:
             remedy = "Use a source whose name and path are short and have printable characters only."
             raise StagingError(target, f"cannot be described in a manifest: {error}.", remedy) from error
-        manifest_file(building).write_text(Manifest(facts, files).text(), encoding="utf-8")
+        manifest_path(new_item).write_text(Manifest(facts, files).text(), encoding="utf-8")
         if request.read_only:
-            make_read_only(building)
-        sync_file_system(building)
-        if building.is_symlink():
+            make_read_only(new_item)
+        sync_file_system(new_item)
+        if new_item.is_symlink():
             # The link's destination may be on another file system.
-            sync_file_system(building.parent)
-        yield building
+            sync_file_system(new_item.parent)
+        yield new_item
     finally:
         remove_leftovers(target)
 
@@ -212,7 +212,7 @@ def new_sibling(target: Path) -> Path:
 def remove_leftovers(target: Path) -> None:
     """Removes what builds and removals of a target have left. Only the holder of its lock may call this."""
     if not os.path.lexists(target):
-        link_manifest_file(target).unlink(missing_ok=True)
+        link_manifest_path(target).unlink(missing_ok=True)
     for leftover in target.parent.glob(f".{glob.escape(target.name)}.staging-*"):
         match = LEFTOVER_NAME.fullmatch(leftover.name)
         if match and match["name"] == target.name:
@@ -232,6 +232,7 @@ def remove_leftovers_if_unlocked(target: Path) -> None:
                 os.close(lock)
 
 
+# The removal of an item.
 def remove(shared_root: Path, kind: str, name: str, target: Path, *, check: bool = False) -> StageResult:
     """Removes an item. Raises StagingError if jobs use it, or if another kind of item is at its path."""
     result = partial(StageResult, kind, name, str(target))
@@ -265,7 +266,7 @@ def remove_downloaded(shared_root: Path, kind: str, name: str, target: Path, *, 
         return removed
     if not any(needs_commit(path, manifest) for path in target.parent.iterdir()):
         repo_type = "model" if kind == "model" else "dataset"
-        delete_revision(shared_root / HUB_CACHE, manifest.source, manifest.commit, repo_type)
+        delete_revision(shared_root / HUB_CACHE_DIR, manifest.source, manifest.commit, repo_type)
     return removed
 
 

@@ -48,41 +48,41 @@ class AttemptChecks:
     placement_problem: str = ""
     next_check_at: float = 0.0
     # Since when the TransferQueue has had no controller, and the trainer's step then.
-    gone_since: float | None = None
-    gone_at_step: int = 0
-    waiting: tuple[str, float] = ("", 0.0)  # what the attempt waits for, and since when
+    controller_gone_since: float | None = None
+    controller_gone_at_step: int = 0
+    wait: tuple[str, float] = ("", 0.0)  # what the attempt waits for, and since when
 
     def run(self, job_id: str, heartbeat: Heartbeat, nodes: Sequence[Mapping[str, Any]], now: float) -> None:
-        """Ask Ray, if it is time to. job_id: Ray's id of the attempt. nodes: all nodes that the head lists."""
+        """Update the results, at most every CHECK_INTERVAL_SECONDS. job_id: of Ray. nodes: all that the head lists."""
         if not job_id or now < self.next_check_at:
             return
         self.next_check_at = now + CHECK_INTERVAL_SECONDS
         # A request that fails is repeated at the next check.
         with contextlib.suppress(RayApiError, KeyError, TypeError, ValueError):
             actors = evidence.list_actors(self.head, evidence.job_filter(job_id), detail=True)
-            if self.demand.controller_cpus:
+            if self.demand.controller_cpus:  # the job uses TransferQueue
                 self.check_transfer_queue(alive_controller_count(actors, job_id), heartbeat, now)
             self.dead_server = find_dead_server(actors)
-            pending = [] if heartbeat.step else [actor for actor in actors if actor.get("state") in PENDING_STATES]
-            groups = [] if heartbeat.step else pending_groups(room.list_placement_groups(self.head), job_id)
+            has_trained = bool(heartbeat.step)  # so Ray has placed all that the trainer needs
+            pending = [] if has_trained else [actor for actor in actors if actor.get("state") in PENDING_STATES]
+            groups = [] if has_trained else pending_groups(room.list_placement_groups(self.head), job_id)
             problem = find_placement_problem(pending, groups, latest_nodes(nodes, now))
-            waits = problem and f"waits in vain: {problem}"
-            waits = waits or groups_notice(groups) or actors_notice(pending)
-            if waits != self.waiting[0]:
-                self.waiting = waits, now
-            waited = now - self.waiting[1]
-            self.notice = waits if waited >= (PLACEMENT_PENDING_SECONDS if groups else ACTOR_PENDING_SECONDS) else ""
-            self.placement_problem = problem if waited >= UNPLACEABLE_SECONDS else ""
+            reason = f"waits in vain: {problem}" if problem else groups_notice(groups) or actors_notice(pending)
+            if reason != self.wait[0]:
+                self.wait = reason, now
+            seconds = now - self.wait[1]
+            self.notice = reason if seconds >= (PLACEMENT_PENDING_SECONDS if groups else ACTOR_PENDING_SECONDS) else ""
+            self.placement_problem = problem if seconds >= UNPLACEABLE_SECONDS else ""
 
     def check_transfer_queue(self, controller_count: int, heartbeat: Heartbeat, now: float) -> None:
         is_gone = controller_count == 0 and (heartbeat.step or 0) > 0
         if not is_gone:
-            self.gone_since = None
-        elif self.gone_since is None:
-            self.gone_since, self.gone_at_step = now, heartbeat.step or 0
-        gone_for = 0.0 if self.gone_since is None else now - self.gone_since
+            self.controller_gone_since = None
+        elif self.controller_gone_since is None:
+            self.controller_gone_since, self.controller_gone_at_step = now, heartbeat.step or 0
+        gone_for = 0.0 if self.controller_gone_since is None else now - self.controller_gone_since
         self.transfer_queue_problem = find_transfer_queue_problem(
-            controller_count, heartbeat, gone_for, self.gone_at_step
+            controller_count, heartbeat, gone_for, self.controller_gone_at_step
         )
 
 
@@ -93,8 +93,9 @@ def alive_controller_count(actors: Iterable[Mapping[str, Any]], job_id: str) -> 
 
 
 def find_transfer_queue_problem(controller_count: int, heartbeat: Heartbeat, gone_for: float, gone_at_step: int) -> str:
-    """The problem with an attempt's TransferQueue, or "". It has no controller before its first data, and at its end.
+    """The problem with an attempt's TransferQueue, or "".
 
+    A missing controller is normal before the first data, and for some seconds before the trainer ends.
     gone_for: for how many seconds an attempt that has done a step has had no controller. gone_at_step: its step then.
     """
     if controller_count > 1:

@@ -32,8 +32,8 @@ HEARTBEAT_FRESH_SECONDS = 6.0
 DEADLINE_GRACE_SECONDS = 180.0
 # The time for the trainer to resume or fail by itself; verl usually waits forever for processes of a lost node.
 NODE_LOSS_RECOVERY_SECONDS = 5.0
-# The time before an attempt that was starting when the head ended is started again. Ray forgets a pending actor's
-# worker lease, and the submission of a driver.
+# The restarted head forgets pending actors and submitted drivers. After they have waited this long, the attempt is
+# ended, and the next one starts.
 HEAD_RESTART_GRACE_SECONDS = 40.0
 # A driver that fits starts within seconds; if another job took its resources first, it stays PENDING.
 DRIVER_PENDING_SECONDS = 600.0
@@ -47,7 +47,7 @@ class ActionKind(StrEnum):
     SUBMIT = "submit"
     # End an attempt whose driver has not started, and record its end.
     CANCEL = "cancel"
-    # Record the end of an attempt whose launcher cannot, or of a job that has no attempt.
+    # Record the failure or success of an attempt whose launcher cannot, or the failure of a job that has no attempt.
     FAIL = "fail"
     SUCCEED = "succeed"
     # End an attempt whose driver runs; its launcher records the end.
@@ -137,23 +137,23 @@ def decide_without_attempt(seen: Observations) -> Action:
     if status.state is JobState.RETRYING and not seen.cleaned_up:
         return Action(ActionKind.CLEAN_UP)
     if seen.stop_requested:
-        return fail_as_stopped(seen, "stopped while it waited for resources")
+        return stopped_action(seen, "stopped while it waited for resources")
     if is_over_deadline(seen, 0):
         return Action(ActionKind.FAIL, deadline_failure(seen))
     if seen.dependency_state is JobState.SUCCEEDED:
         return Action(ActionKind.ADMIT)
     if seen.dependency_state in ENDED:
         reason = f"{seen.plan.depends_on}, on which it depends, ended {seen.dependency_state}"
-        return fail(FailureKind.DEPENDENCY, reason)
+        return fail_action(FailureKind.DEPENDENCY, reason)
     if seen.ended_required_server:
-        return fail(FailureKind.DEPENDENCY, f"{seen.ended_required_server}, the address of which it needs, has ended")
+        return fail_action(FailureKind.DEPENDENCY, f"{seen.ended_required_server}, whose address it needs, has ended")
     if seen.head and not seen.head.capacity_problem:
         return Action(ActionKind.SUBMIT)
     since = status.queued_at if status.state is JobState.QUEUED else status.ended_at
     limit = seen.plan.wait_for_resources or DEFAULT_RESOURCE_WAIT_SECONDS
     if seen.elapsed(since) > limit and not seen.unmet_start_condition:
         problem = seen.head.capacity_problem if seen.head else "the head did not answer"
-        return fail(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
+        return fail_action(FailureKind.NO_RESOURCES, f"waited {limit:g} s: {problem}")
     return WAIT
 
 
@@ -175,10 +175,10 @@ def decide_absent_from_ray(seen: Observations) -> Action:
     if seen.absent_since is None or has_not_started:
         if seen.elapsed(seen.status.attempt_submitted_at) < SUBMISSION_VISIBLE_SECONDS:
             return WAIT
-        return fail(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")
+        return fail_action(FailureKind.UNKNOWN, "Ray never received the job: its submission was interrupted")
     if seen.elapsed(seen.absent_since) < JOB_ABSENT_SECONDS:
         return WAIT
-    return fail(FailureKind.HEAD_LOST, "the head was started again without its jobs")
+    return fail_action(FailureKind.HEAD_LOST, "the head was started again without its jobs")
 
 
 def decide_unrecorded_end(seen: Observations, head: HeadReport, job: JobRecord) -> Action:
@@ -197,21 +197,22 @@ def decide_unrecorded_end(seen: Observations, head: HeadReport, job: JobRecord) 
         return Action(ActionKind.FAIL, seen.stop_cause)
     message = job.message or "Ray gives no reason"
     if job.status == JobState.STOPPED:
-        return fail(FailureKind.STOPPED, message)
+        return fail_action(FailureKind.STOPPED, message)
     recorded = driver_log.parse_end_line(job.message)
     if recorded:
         return Action(ActionKind.FAIL, recorded)
     if not head.driver_alive:
         if seen.stop_requested:
-            return fail(FailureKind.STOPPED, message)
+            return fail_action(FailureKind.STOPPED, message)
         loss_text = f"{head.node_loss_text}, and the driver with it"
         reason = loss_text if head.lost_node else "the driver's node was lost"
         return Action(ActionKind.FAIL, failure_with_message(FailureKind.NODE_LOST, reason, message))
     failure = cause_of_unrecorded_end(message, job.driver_exit_code)
     # A trainer that failed before the stop request has failed; one that was only killed was stopped.
     may_be_stop = failure.kind in (FailureKind.KILLED, FailureKind.UNKNOWN)
-    if seen.stop_requested and may_be_stop and not 0 < (job.driver_exit_code or 0) <= 128:
-        return fail(FailureKind.STOPPED, message)
+    has_failed_by_itself = 0 < (job.driver_exit_code or 0) <= 128
+    if seen.stop_requested and may_be_stop and not has_failed_by_itself:
+        return fail_action(FailureKind.STOPPED, message)
     return Action(ActionKind.FAIL, failure)
 
 
@@ -238,7 +239,7 @@ def decide_active_in_ray(seen: Observations, head: HeadReport, job: JobRecord) -
     if not job.pending:
         return WAIT
     if seen.stop_requested:
-        return replace(fail_as_stopped(seen, "stopped while it waited for its driver to start"), kind=stop_kind)
+        return replace(stopped_action(seen, "stopped while it waited for its driver to start"), kind=stop_kind)
     waited = seen.elapsed(seen.status.attempt_submitted_at)
     if waited > DRIVER_PENDING_SECONDS:
         reason = f"the driver was not started within {waited:.0f} s: {job.message or 'Ray gives no reason'}"
@@ -253,7 +254,7 @@ def cause_of_unrecorded_end(message: str, exit_code: int | None) -> Failure:
         return failure_with_message(FailureKind.KILLED, "the launcher was killed", message)
     if failure.kind is FailureKind.UNKNOWN and exit_code is None:
         return replace(failure, reason=f"the launcher recorded no end: {message}")
-    if failure.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:
+    if failure.kind is FailureKind.UNKNOWN or not 0 <= (exit_code or 0) <= 128:  # a signal ended it
         # The exit code that Ray has is that of the launcher.
         return replace(failure, reason=failure.reason.replace("the trainer", "the launcher", 1))
     return failure
@@ -264,11 +265,11 @@ def failure_with_message(kind: FailureKind, reason: str, message: str) -> Failur
     return replace(failures.failure(kind, reason), lines=last_lines(message))
 
 
-def fail(kind: FailureKind, reason: str) -> Action:
+def fail_action(kind: FailureKind, reason: str) -> Action:
     return Action(ActionKind.FAIL, failures.failure(kind, reason))
 
 
-def fail_as_stopped(seen: Observations, reason: str) -> Action:
+def stopped_action(seen: Observations, reason: str) -> Action:
     """For a job that is stopped while no launcher runs; its stop cause may say why."""
     cause = seen.stop_cause if seen.stop_cause and seen.stop_cause.kind is FailureKind.STOPPED else None
     return Action(ActionKind.FAIL, cause or failures.failure(FailureKind.STOPPED, reason))

@@ -38,16 +38,13 @@ NO_RULE = Finding(
 
 
 class JobsGcRequest(VerbRequest, RemovalRules):
-    # Remove what is not needed; otherwise, or with `check`, only list it.
+    # Remove the superfluous parts; otherwise only list them.
     remove: bool = False
-    check: bool = False
+    check: bool = False  # Ansible's check mode: list them, even with `remove`
 
 
-def remove(candidate: Decision, rules: RemovalRules, registry: Registry) -> tuple[str, list[Finding]]:
-    """Remove the superfluous parts of a job, unless a job submitted meanwhile names it; return the new decision's text.
-
-    Findings tell what could not be removed.
-    """
+def remove_if_superfluous(candidate: Decision, rules: RemovalRules, registry: Registry) -> tuple[str, list[Finding]]:
+    """Decide again, as a new job may name this one, and remove superfluous parts; return the verdict and failures."""
     uses = job_uses(archives(candidate.archive.jobs), registry)
     current = decide(candidate.archive, candidate.index, uses, rules, time.time())
     if current.text != SUPERFLUOUS:
@@ -65,11 +62,11 @@ def remove(candidate: Decision, rules: RemovalRules, registry: Registry) -> tupl
 
 
 @click.command(name="gc --jobs", short_help="Remove old checkpoints or archives of jobs.")
-@click.option("--scope", type=click.Choice([*map(str, RemovalScope)]), help="What is removed.  [default: checkpoints]")
+@click.option("--scope", type=click.Choice([*map(str, RemovalScope)]), help="Parts of a job.  [default: checkpoints]")
 @tag_option
 @click.option("--keep", type=int, help="How many of the latest jobs stay.")
-@click.option("--keep-days", type=float, help="Jobs that ended later stay, in days.")
-@click.option("--remove", is_flag=True, default=None, help="Remove it, rather than only list it.")
+@click.option("--keep-days", type=float, help="Jobs that ended within so many days stay.")
+@click.option("--remove", is_flag=True, default=None, help="Remove the listed parts.")
 @common_options
 def gc_jobs_command(as_json: bool, **options: Any) -> None:
     """List checkpoints or archives of jobs that have ended, or remove them.
@@ -79,19 +76,19 @@ def gc_jobs_command(as_json: bool, **options: Any) -> None:
     request = request_from(JobsGcRequest, as_json, **options)
     require_same_cluster(request)
     registry, removes = Registry(), request.remove and not request.check
-    rows, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
+    decisions, findings = [], [] if request.keep or request.keep_days else [NO_RULE]
     for decision in decide_all(request.root / JOBS_DIR, request, registry, time.time()):
         text = decision.text
         if text == SUPERFLUOUS and removes:
-            text, problems = remove(decision, request, registry)
+            text, problems = remove_if_superfluous(decision, request, registry)
             findings += problems
-        rows.append(replace(decision, text=text))
-    freed_bytes = sum(row.size for row in rows if row.text in (REMOVED, SUPERFLUOUS))
-    sizes = [size_text(row.size) if row.size else "-" for row in rows]
-    table = [[row.archive.submission_id, row.state, size, row.text] for row, size in zip(rows, sizes, strict=True)]
+        decisions.append(replace(decision, text=text))
+    freed_bytes = sum(row.size for row in decisions if row.text in (REMOVED, SUPERFLUOUS))
+    sizes = [size_text(row.size) if row.size else "-" for row in decisions]
+    table = [[row.archive.submission_id, row.state, size, row.text] for row, size in zip(decisions, sizes, strict=True)]
     if as_json:
         result = {"rows": table, "freed": size_text(freed_bytes), "removes": removes}
-        is_done = any(row.text == REMOVED for row in rows)
+        is_done = any(row.text == REMOVED for row in decisions)
         write_answer({**result, "findings": [finding.as_dict() for finding in findings]}, changed=is_done)
         return
     print_table(HEADER, table, findings)

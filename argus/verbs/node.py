@@ -51,6 +51,7 @@ NOT_INHERITED = re.compile(
 )
 # The file with the environment of a node, for people's shells.
 ENVIRONMENT_FILE = "environment.sh"
+# The fields that go into ORDER_FILE, which tells the supervisor how to run Ray.
 ORDER_FIELDS = {"command", "working_directory", "specification", "settings", "derived"}
 START_TIMEOUT_SECONDS, STOP_TIMEOUT_SECONDS = 15.0, 30.0
 LOG_END_CHARS = 1000
@@ -59,28 +60,28 @@ LOG_END_CHARS = 1000
 class NodeRequest(VerbRequest):
     state: Literal["present", "absent"] = "present"
     directory: str
-    # The directory of Ray's sessions, which is removed with the last node of the cluster on the host; empty if unknown.
+    # Where Ray puts its sessions. It is removed with the last node of the cluster on the host; empty if unknown.
     working_directory: str
     command: list[str] = Field(default_factory=list)
     # The complete environment of the processes of the node, to which a step of Slurm adds.
     environment: dict[str, str] = Field(default_factory=dict)
     # A digest of the settings. A node with another one is started again.
     specification: str = ""
-    # The settings of the inventory and those computed from them, as JSON, with which a later run explains a change.
-    settings: str = ""
-    derived: str = ""
+    # As JSON, for a later run that explains a change:
+    settings: str = ""  # the settings of the inventory
+    derived: str = ""  # the settings that the plan has computed
     check: bool = False
 
 
 def apply(request: NodeRequest) -> tuple[dict[str, Any], bool]:
     """Start or remove the node; return its state, and whether it changed. Raises OperationError."""
     directory = Path(request.directory).expanduser()
-    sessions = Path(request.working_directory) if request.working_directory else None
+    session_root = Path(request.working_directory) if request.working_directory else None
     try:
         node = read_node_process(directory)
         changed = (node.state, node.specification) != (RUNNING, request.specification)
         if request.state == "absent":
-            changed = bool(node.state) if request.check else remove(directory, sessions)
+            changed = bool(node.state) if request.check else remove(directory, session_root)
         elif changed and not request.check:
             start(directory, request)
     except OSError as error:
@@ -91,12 +92,12 @@ def apply(request: NodeRequest) -> tuple[dict[str, Any], bool]:
 def start(directory: Path, request: NodeRequest) -> None:
     """Start a node, after ending all processes that an earlier start has left. Raises OperationError and OSError."""
     stop(directory)
-    sessions = Path(request.working_directory)
+    session_root = Path(request.working_directory)
     create_private_directory(directory)
-    create_private_directory(sessions)
+    create_private_directory(session_root)
     if not neighbours(directory):
         # The sessions of an earlier Ray, which nothing else ever removes.
-        shutil.rmtree(sessions / "ray", ignore_errors=True)
+        shutil.rmtree(session_root / "ray", ignore_errors=True)
     for entry in os.scandir(directory):
         # A FIFO or a link that a job has put there would be opened for writing.
         if entry.name in (STATE_FILE, NO_RESTART_FILE) or not (entry.is_file(follow_symlinks=False) or entry.is_dir()):
@@ -133,7 +134,7 @@ def stop(directory: Path) -> bool:
     changed, start_time = False, time.monotonic()
     while (pid := node_process.supervisor_pid(directory)) is not None:
         changed, waited = True, time.monotonic() - start_time
-        if pid > 0:
+        if pid > 0:  # else the supervisor is on another host or in a container
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM if waited <= STOP_TIMEOUT_SECONDS / 2 else signal.SIGKILL)
         if waited > STOP_TIMEOUT_SECONDS:
@@ -146,10 +147,10 @@ def stop(directory: Path) -> bool:
     return changed
 
 
-def remove(directory: Path, sessions: Path | None) -> bool:
+def remove(directory: Path, session_root: Path | None) -> bool:
     """End a node and remove its files; return whether there was anything.
 
-    sessions: the directory of Ray's sessions, which all nodes of the cluster on this host share.
+    session_root: where Ray puts the sessions of all nodes of the cluster on this host.
     """
     changed = stop(directory)
     if directory.is_dir():
@@ -157,11 +158,11 @@ def remove(directory: Path, sessions: Path | None) -> bool:
         shutil.rmtree(directory)
     with contextlib.suppress(OSError):
         directory.parent.rmdir()
-    if sessions and not neighbours(directory) and belongs_to_user(sessions):
+    if session_root and not neighbours(directory) and belongs_to_user(session_root):
         changed = True
         # The last two nodes of a host may be removed at once.
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(sessions)
+            shutil.rmtree(session_root)
     return changed
 
 
@@ -185,6 +186,7 @@ def create_private_directory(directory: Path) -> None:
     directory.chmod(0o700)
 
 
+# The environment of a node.
 def with_slurm_step(node_environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a node, with the variables of the step if `environ`, that of this process, is of a step."""
     if SLURM_JOB_VARIABLE not in environ:
@@ -200,7 +202,7 @@ def with_slurm_step(node_environment: Mapping[str, str], environ: Mapping[str, s
 
 
 def export_script(environment: Mapping[str, str]) -> str:
-    """A script that sets the environment of a node in a shell of people, without the mark of the node's processes."""
+    """A script that sets the environment of a node in a user's shell, without the mark of the node's processes."""
     lines = (
         f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()) if name != MARK_VARIABLE
     )
@@ -211,7 +213,7 @@ def export_script(environment: Mapping[str, str]) -> str:
 @click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @common_options
 def node_command(as_json: bool, directory: Path | None, **options: Any) -> None:
-    """Keep the Ray of a node running that is a process, or start or remove it, as cluster_up.yml does."""
+    """With DIRECTORY, keep the Ray of that node running; without, start or remove a node for a playbook."""
     if directory:
         if not supervise(directory):
             raise OperationError(f"another process keeps {directory} running")

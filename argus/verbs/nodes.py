@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""argus nodes, drain, all_reduce: the nodes of the cluster, one that gets no new work, and their network."""
+"""argus nodes, drain, all_reduce: shows the cluster's nodes, drains a worker, measures the workers' network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..cluster.membership import ClusterState, ExpectedNode, describe_node, desc
 from ..common.identity import node_name
 from ..common.text import table
 from ..fabric.all_reduce import all_reduce
-from ..jobs.drain import attempts_by_node, is_alive, remember_ending_attempts, stop_new_work, wait_until_unused
+from ..jobs.drain import attempts_by_node, is_alive, record_removal, stop_new_work, wait_until_unused
 from ..jobs.services import OperationError
 from ..ray import departures
 from ..ray.admission import NO_STEWARD, registry_path, steward_runs
@@ -26,9 +26,9 @@ from .request import VerbRequest, common_options, request_from, terminal_width, 
 
 
 class NodesRequest(VerbRequest):
-    # The nodes of the ready cluster; empty to compare with nothing.
+    # The nodes that the cluster must have to be ready; empty if it may have any.
     expected: list[ExpectedNode] = Field(default_factory=list)
-    wait_timeout: float = 0.0
+    wait_timeout: float = 0.0  # the seconds to wait for them
 
 
 def cluster_state(request: NodesRequest) -> ClusterState:
@@ -40,7 +40,7 @@ def cluster_state(request: NodesRequest) -> ClusterState:
     if request.expected and not state.problem and not steward_runs(registry_path()):
         return replace(state, problem=NO_STEWARD)
     if not request.wait_timeout and not state.problem:
-        # If Ray does not answer here, the nodes are shown without free resources and jobs.
+        # For people, not for a playbook that waits. If Ray does not answer here, this part is not shown.
         with contextlib.suppress(RayApiError, KeyError, TypeError):
             state = replace(state, nodes=with_free_and_jobs(head, state.nodes))
     return state
@@ -57,7 +57,7 @@ def with_free_and_jobs(head: RayHead, nodes: Sequence[Mapping[str, Any]]) -> lis
             "jobs": sorted({*map(submission_id_of, attempts.get(node_id, ()))}),
         }
         for node in nodes
-        if (node_id := str(node["node_id"]))
+        for node_id in [str(node["node_id"])]
     ]
 
 
@@ -101,8 +101,8 @@ def nodes_command(as_json: bool, **options: Any) -> None:
 class DrainRequest(VerbRequest):
     worker: str
     node_id: str
-    wait_timeout: float = 0.0
-    # The jobs that the caller knows to use the worker: wait no longer when the jobs differ. None: wait for all jobs.
+    wait_timeout: float = 0.0  # seconds
+    # The jobs on the worker that the caller knows: return when these change. None: wait until no job uses it.
     held_by: list[str] | None = None
     # Whether the caller will remove the worker even while jobs use it, so that their stewards can say why they ended.
     ends_jobs: bool = False
@@ -110,7 +110,7 @@ class DrainRequest(VerbRequest):
 
 
 def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
-    """Drain a worker. Returns what wait_until_unused returns, and whether it still got work before this call.
+    """Drain a worker. Returns the result of wait_until_unused, and whether Ray still gave the worker new work before.
 
     Raises OperationError.
     """
@@ -122,7 +122,7 @@ def drain(request: DrainRequest) -> tuple[dict[str, Any], bool]:
             departures.forget_losses(registry, request.worker)
             departures.forget_all_draining_but(frozenset(node["node_id"] for node in head.nodes()), registry)
         if request.ends_jobs and not request.check:
-            remember_ending_attempts(head, node_id, request.worker, registry)
+            record_removal(head, node_id, request.worker, registry)
         timeout = 0 if request.check else request.wait_timeout
         return wait_until_unused(head, node_id, timeout, request.held_by), changed
     except (RayApiError, OSError) as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """argus stage: puts a model, a dataset, a snapshot of verl or the users' own code below the shared root, or removes it.
 
-argus export: makes a model of a checkpoint. Both stage.yml and export.yml call `stage` with `detach`: it then answers
-within a moment, if need be with a reference, with which the next call asks for the result or the progress.
+argus export: makes a model of a checkpoint. stage.yml and export.yml call `stage` with `detach`: after at most
+MOMENT_SECONDS, it returns the result, or a reference with which a later call returns the result or the progress.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from ..staging.upload import Attachment, FilesNeededError, inbox, receive, remov
 from .request import VerbRequest, common_options, request_from, require_node, require_same_cluster, write_answer
 
 # The path of an item, and the function that stages or removes it.
-Plan = tuple[Path, Callable[[], StageResult]]
+ItemPlan = tuple[Path, Callable[[], StageResult]]
 # The result for an item whose files the controller has not sent yet.
 FILES_NEEDED = {"changed": False, "status": Status.DEFERRED.value, "files_needed": True}
-ANSWER_PREFIX = "argus-verb-"
-# The file in it that is the standard output of the child, which holds a lock on it as long as it lives.
-ANSWER = "answer"
-MOMENT_SECONDS, LOOK_SECONDS = 5.0, 0.05
+# The directory of a child in the background, and the file in it: its standard output, which it locks while it lives.
+ANSWER_DIR_PREFIX = "argus-verb-"
+ANSWER_FILE = "answer"
+MOMENT_SECONDS, POLL_SECONDS = 5.0, 0.05
 MAX_DESCRIPTORS = 1 << 16
 
 
@@ -97,13 +97,13 @@ def option_finding(model: type[BaseModel], place: Sequence[int | str], kind: str
 
 
 class StageRequest(VerbRequest):
-    """The options of `stage`: one item to stage or to remove, or without a kind, items whose options are checked."""
+    """The options of `stage`: check `items`; stage or remove `item`; or ask for the result of a reference."""
 
     # The kind of `item`; empty to check `items`.
     kind: Literal["", "model", "dataset", "snapshot", "user_code"] = ""
     items: dict[str, list[Any]] = Field(default_factory=dict, repr=False)
     item: Any = Field(default=None, repr=False)
-    # What the controller tells of its files for a dataset, and for the parts of a snapshot.
+    # The controller's description of its files, for a dataset, and for each part of a snapshot.
     upload: UploadedRows | None = None
     parts: list[SourceSpec] = Field(default_factory=list)
     # The address of the Hugging Face hub, None for the usual one; and the token for it.
@@ -111,7 +111,7 @@ class StageRequest(VerbRequest):
     token: str | None = Field(default=None, repr=False)
     repair: bool = False
     verify: Verify = Verify.QUICK
-    check: bool = False
+    check: bool = False  # check mode of Ansible
     # Return the content that the users' own code had before.
     diff: bool = False
     # The controller's files, which follow the request on standard input; None if there are none.
@@ -139,8 +139,8 @@ def upload_path(request: StageRequest, item: Options) -> Path:
     return root / USER_CODE_DIR
 
 
-def plan_item(root: Path, item: Model | Dataset, options: StageOptions, upload: UploadedRows | None = None) -> Plan:
-    """The path of a model or a dataset, and the function that stages or removes it. Raises StagingError."""
+def plan_item(root: Path, item: Model | Dataset, options: StageOptions, upload: UploadedRows | None = None) -> ItemPlan:
+    """Plan to stage or to remove a model or a dataset. Raises StagingError."""
     if isinstance(item, Dataset):
         if item.state == "absent":
             work = partial(datasets.remove_dataset, root, item.name, item.workload, check=options.check)
@@ -167,7 +167,7 @@ def with_whole_id(root: Path, item: Model) -> Model:
     return item
 
 
-def run_snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> StageResult:
+def stage_or_remove_snapshot(request: StageRequest, item: Snapshot, received: Path | None) -> StageResult:
     if item.state == "absent":
         return remove_snapshot(request.root, item.code_id, check=request.check)
     return stage_snapshot(request.root, item, request.parts, received, request.stage_options)
@@ -197,7 +197,7 @@ def run_item(
     return result
 
 
-# A child process goes on in the background: it writes its answer to a file, which later calls read.
+# The background: a child process goes on, and writes its answer to a file, which later calls read.
 
 
 class EndedError(Exception):
@@ -206,8 +206,8 @@ class EndedError(Exception):
 
 def begin_background() -> str:
     """Fork. In the caller, return the reference to the child's answer; in the child, return ""."""
-    directory = tempfile.mkdtemp(prefix=ANSWER_PREFIX)
-    answer = os.open(Path(directory, ANSWER), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    directory = tempfile.mkdtemp(prefix=ANSWER_DIR_PREFIX)
+    answer = os.open(Path(directory, ANSWER_FILE), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(answer, fcntl.LOCK_EX)
     if os.fork():
         os.close(answer)
@@ -224,10 +224,10 @@ def begin_background() -> str:
 def background_answer(reference: str) -> dict[str, Any] | None:
     """Read the answer of a child, and remove its file; None if the child goes on. Raises EndedError, OperationError."""
     directory = Path(reference)
-    if directory.parent != Path(tempfile.gettempdir()) or not directory.name.startswith(ANSWER_PREFIX):
+    if directory.parent != Path(tempfile.gettempdir()) or not directory.name.startswith(ANSWER_DIR_PREFIX):
         raise OperationError(f"{reference!r} is not a reference to an answer")
     try:
-        with (directory / ANSWER).open("rb") as file:
+        with (directory / ANSWER_FILE).open("rb") as file:
             if not is_unlocked_soon(file.fileno()):
                 return None
             text = file.read()
@@ -247,7 +247,7 @@ def is_unlocked_soon(answer: int) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def write_background_answer(reference: str, path: str) -> None:
@@ -269,6 +269,7 @@ def write_background_answer(reference: str, path: str) -> None:
 
 
 def write_result(result: Mapping[str, Any]) -> None:
+    """Write a result of run_item as the answer."""
     write_answer({name: value for name, value in result.items() if name != "changed"}, changed=result["changed"])
 
 
@@ -299,13 +300,13 @@ def stage_command(as_json: bool, **options: Any) -> None:
                 upload = dataclasses.replace(upload, received=received)
             path, work = plan_item(request.root, item, request.stage_options, upload)
             if request.detach and (reference := begin_background()):
-                # The child now owns the received files.
+                # This is the caller. The child owns the received files, and continues below.
                 received = None
                 write_background_answer(reference, str(path))
                 return
             write_result(run_item(work, upload, request.check))
         elif isinstance(item, Snapshot):
-            write_result(run_item(partial(run_snapshot, request, item, received), check=request.check))
+            write_result(run_item(partial(stage_or_remove_snapshot, request, item, received), check=request.check))
         elif isinstance(item, UserCode):
             write_result(stage_user_code(request.root, item, received, check=request.check, diff=request.diff))
     except FilesNeededError:

@@ -16,7 +16,7 @@ import click
 import yaml
 
 from ..common.findings import Finding, findings_table
-from ..common.shared_root import JOBS_DIR, with_host_path
+from ..common.shared_root import JOBS_DIR, with_machine_path
 from ..jobs.listing import UnknownJobError, find_job
 from ..jobs.request import JobRequest, resubmission
 from ..jobs.services import Effect, RefusedError, Services, root_on_machines
@@ -32,14 +32,14 @@ class SubmitRequest(VerbRequest, JobRequest):
         node_defaults = {"shared_root": self.shared_root, "ray": {"address": self.address}}
         return self.model_copy(update={"defaults": with_defaults(self.defaults, node_defaults)})
 
-    def with_host_paths(self, findings: Sequence[Finding]) -> list[Finding]:
+    def with_machine_paths(self, findings: Sequence[Finding]) -> list[Finding]:
         """The findings, which then also name the path of the shared root on the machines, where people copy files."""
         root, source = self.shared_root, root_on_machines(self.shared_root)
         return [
             replace(
                 finding,
-                problem=with_host_path(finding.problem, root, source),
-                remedy=with_host_path(finding.remedy, root, source),
+                problem=with_machine_path(finding.problem, root, source),
+                remedy=with_machine_path(finding.remedy, root, source),
             )
             for finding in findings
         ]
@@ -49,11 +49,11 @@ def submit(request: SubmitRequest, job: JobRequest, services: Services) -> Effec
     try:
         return submit_job(job, services)
     except RefusedError as refused:
-        raise RefusedError(request.with_host_paths(refused.findings)) from refused
+        raise RefusedError(request.with_machine_paths(refused.findings)) from refused
 
 
 def write_effect(request: SubmitRequest, effect: Effect, as_json: bool) -> None:
-    findings, job = request.with_host_paths(effect.findings), effect.result
+    findings, job = request.with_machine_paths(effect.findings), effect.result
     if as_json:
         write_answer(job, findings, effect.changed)
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`argus.verl.cluster_plan`: plan a whole cluster, and refuse a run that must not begin.
+"""`argus.verl.cluster_plan`: plan a whole cluster. Fail if too few nodes can take part, or jobs would end unasked.
 
 Documented in plugins/modules/cluster_plan.py.
 """
@@ -47,20 +47,20 @@ from ansible_collections.argus.verl.plugins.plugin_utils.role_options import pla
 
 
 class Purpose(StrEnum):
-    """What the plan is for: the option of the module."""
+    """When the module is called: its option purpose."""
 
-    INSPECT = "inspect"  # Only to know the nodes.
-    CHANGE = "change"  # cluster_up.yml begins, and nothing is changed yet.
-    PREPARE = "prepare"  # Images were brought to the machines.
-    START = "start"  # The machines are prepared, and nodes start next.
-    REMOVE = "remove"  # cluster_down.yml begins.
+    INSPECT = "inspect"  # At any time, only to know the nodes.
+    CHANGE = "change"  # Before cluster_up.yml changes anything.
+    PREPARE = "prepare"  # After images were brought to the machines.
+    START = "start"  # Before nodes start on the prepared machines.
+    REMOVE = "remove"  # Before cluster_down.yml removes anything.
 
 
 # The variables in which the play registers results of the tasks that prepare a machine after its probe.
 PREPARATION_RESULTS = ("__ray_image_failed", "__ray_node_prepared")
-# For the purposes that need enough nodes: the title of the absent nodes, and what to do.
-TITLES = {Purpose.PREPARE: "Images", Purpose.CHANGE: "Missing nodes"}
-REMEDIES = {
+# By purpose that fails with too few nodes: the title of the report on the absent nodes, and its remedy.
+SHORTAGE_TITLES = {Purpose.PREPARE: "Images", Purpose.CHANGE: "Missing nodes"}
+SHORTAGE_REMEDIES = {
     Purpose.PREPARE: "correct what the engine reports; for a missing image, set cluster_images to names that the "
     "machine's registries have, or cluster_image_builds or cluster_image_archive to where they come from; build the "
     "CPU image with images/cpu/build.py NAME",
@@ -101,7 +101,7 @@ def preparation_problem(variables: Variables) -> str:
 
 
 def shortage_or_rotation_findings(plan: ClusterPlan, planner: Planner, remedy: str) -> list[Finding]:
-    """Errors if too few nodes can take part, or else if the token is rotated, but not on all nodes."""
+    """Errors if too few nodes can take part; else, errors if the token is rotated, but not on all nodes."""
     values = planner.variables[planner.heads[0]]
     nodes = plan.nodes.items()
     presence = Presence(
@@ -146,20 +146,20 @@ class ActionModule(NodeAction):
         )
         plan = planner.plan()
         result = {"changed": False, "problem": "", **plan.to_json()}
-        shown: Result = {}
-        if purpose in TITLES:
-            findings = shortage_or_rotation_findings(plan, planner, REMEDIES[purpose])
-            shown = print_report(TITLES[purpose], findings=findings)
-        if purpose == Purpose.CHANGE and not shown.get("failed") and result["disrupts"]:
+        report: Result = {}
+        if purpose in SHORTAGE_TITLES:
+            findings = shortage_or_rotation_findings(plan, planner, SHORTAGE_REMEDIES[purpose])
+            report = print_report(SHORTAGE_TITLES[purpose], findings=findings)
+        if purpose == Purpose.CHANGE and not report.get("failed") and result["disrupts"]:
             jobs, _ray_nodes = self.active_jobs(removes_cluster=False)
-            shown = print_report(findings=disruption_findings(plan.nodes, jobs, allowed))
+            report = print_report(findings=disruption_findings(plan.nodes, jobs, allowed))
         if purpose == Purpose.REMOVE and result["head_runs"]:
             jobs, ray_nodes = self.active_jobs(removes_cluster=True)
             findings = removal_findings(jobs, self.node.name, allowed)
             findings += not_removed_findings(ray_nodes, plan.machines.values(), self.node.cluster, groups[NODES])
-            shown, result["problem"] = print_report(findings=findings), jobs.problem
-        if shown.get("failed"):
-            return shown
+            report, result["problem"] = print_report(findings=findings), jobs.problem
+        if report.get("failed"):
+            return report
         if purpose == Purpose.CHANGE:
             print_report("Changes", ["node", "action", "why"], plan.changes)
         unreached = [finding.as_dict() for finding in unreached_findings(plan.machines.values())]
@@ -181,6 +181,7 @@ class ActionModule(NodeAction):
     def open_archives(self) -> list[str] | None:
         """The ids of jobs whose archives are open, read outside of the head's node; None if they cannot be read."""
         try:
+            # In check mode, the verb names the archives that it would close: the open ones.
             answer = self.call_verb("removal", {"state": "closed", "check": True}, outside_node=True)
         except ProgramError:
             return None

@@ -26,18 +26,18 @@ def inventory_findings(
     hostvars: HostVars,
     groups: Groups,
     play_hosts: Sequence[str] = (),
-    works_on_groups: Sequence[str] = (),
+    required_groups: Sequence[str] = (),
     inventory_sources: Sequence[str] = (),
 ) -> list[Finding]:
-    """What is wrong with an inventory, and with the hosts that remain after --limit.
+    """Problems of an inventory, of --limit, and of ansible.cfg. inventory_sources: the paths or lists of hosts of -i.
 
-    play_hosts: the hosts that remain. works_on_groups: the groups that need at least one host in the play.
+    play_hosts: the hosts that --limit leaves. required_groups: the groups that need at least one of them.
     """
     if not any(groups.values()):
         return inventory.no_hosts_findings(list(inventory_sources))
     findings = inventory.validate(hostvars, groups, {*public_variables(), *SLURM_INVENTORY_VARIABLES})
     findings += port_inventory.port_inventory_findings(hostvars, groups)
-    findings += inventory.limit_findings(play_hosts, works_on_groups, groups)
+    findings += inventory.limit_findings(play_hosts, required_groups, groups)
     findings += inventory.source_findings(inventory_sources)
     if constants.INJECT_FACTS_AS_VARS:
         text = "inject_facts_as_vars is true: a job could pose as a module and set variables on all hosts"
@@ -58,13 +58,13 @@ class ActionModule(Action):
         if arguments["show_summary"] and not errors(findings):
             text = [inventory.summary(hostvars, groups, public_variables()["cluster_name"])]
         result = print_report("Inventory" if findings else None, findings=findings, text=text)
-        # playbooks/validate.yml sets ansible_python_interpreter for these nodes.
+        # playbooks/validate.yml sets ansible_python_interpreter to ray_node_python for these nodes.
         names = [] if errors(findings) else nodes_without_interpreter(hostvars, groups)
         return {**result, "nodes_without_interpreter": names}
 
 
 def nodes_without_interpreter(hostvars: HostVars, groups: Groups) -> list[str]:
-    """The nodes that are processes, not containers, and have no ansible_python_interpreter."""
+    """The nodes without a container for which the inventory sets no ansible_python_interpreter."""
     names = inventory.cluster_nodes(groups)
     process_nodes = [name for name in names if inventory.runtime_of(hostvars[name]) == nodes.PROCESS]
     return [node for node in process_nodes if not hostvars[node].get("ansible_python_interpreter")]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`argus.verl.stage`: stage items one by one with `argus stage` in a node, and report the results.
 
-Documented in plugins/modules/stage.py. `argus stage` knows the options of items, and reports what is wrong with them.
+Documented in plugins/modules/stage.py. `argus stage` validates the options of items. An item with files of the
+controller is announced first; if the answer has files_needed, `stage_with_files` sends it again with the files.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class ActionModule(StagingAction):
     def perform(self, arguments: dict[str, Any], variables: Mapping[str, Any]) -> Result:
         self.task_arguments, self.variables = arguments, variables
         # YAML has dates, JSON has none.
-        options = {kind: arguments[name] for kind, name in OPTION_OF_KIND.items()}
-        items_by_kind: dict[str, list[Any]] = json.loads(json.dumps(options, default=str))
-        # All items are validated before the first is staged, but user code has no options: its items are local paths.
+        parsed_yaml = {kind: arguments[name] for kind, name in OPTION_OF_KIND.items()}
+        items_by_kind: dict[str, list[Any]] = json.loads(json.dumps(parsed_yaml, default=str))
         # Snapshots can be staged without a running node.
         only_running_node = any(items for kind, items in items_by_kind.items() if kind != "snapshot")
+        # All items are validated before the first is staged, but user code has no options: its items are local paths.
         items_to_check = {kind: items for kind, items in items_by_kind.items() if kind != "user_code"}
         answer = self.call_verb("stage", {"items": items_to_check}, only_running_node=only_running_node)
         if not answer.accepted:
@@ -115,8 +116,8 @@ class ActionModule(StagingAction):
         with tempfile.TemporaryDirectory() as scratch:
             roots = [*filter(None, (self.node.shared_root_source, self.node.shared_root))]
             sources = Sources(self.inventory_dir(), roots, Path(scratch).resolve(), Git(item.get("ssh_key") or ""))
-            texts = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
-            parts_with_sources = [sources.part(str(text), number > 0) for number, text in enumerate(texts)]
+            locations = [item["source"], *(overlay["path"] for overlay in item.get("overlays") or [])]
+            parts_with_sources = [sources.part(str(text), is_overlay=at > 0) for at, text in enumerate(locations)]
             parts = [part for part, _source in parts_with_sources]
             result = self.stage_item("snapshot", item, parts=parts)
             if not result.get("files_needed"):
@@ -131,17 +132,17 @@ class ActionModule(StagingAction):
             hashes = {name: opener_sha256(files[name]) for name in files}
             return self.stage_with_files("snapshot", item, files, hashes, parts=parts)
 
-    def task_result(self, item_results: Sequence[dict[str, Any]], rejections: Sequence[Finding] = ()) -> Result:
-        """Show the results of the items, and return that of the task. rejections: why nothing was staged."""
+    def task_result(self, item_results: Sequence[dict[str, Any]], refusals: Sequence[Finding] = ()) -> Result:
+        """Print the results of the items, and build the task's from them. refusals: why no item was staged at all."""
         rows = [[str(item[name]) for name in HEADER] for item in item_results]
-        findings = [*rejections, *(finding for item in item_results for finding in item.pop("findings"))]
+        findings = [*refusals, *(finding for item in item_results for finding in item.pop("findings"))]
         if self.task_arguments["report"]:
             result = print_report("Staged" if item_results else None, HEADER, rows, findings)
         else:
             labels = [f"{finding.where}: " if len(item_results) > 1 else "" for finding in findings]
             pairs = zip(labels, findings, strict=True)
             lines = [f"{label}{finding.problem} {finding.remedy}".strip() for label, finding in pairs]
-            is_refused = rejections or any(item["status"] == Status.REFUSED for item in item_results)
+            is_refused = refusals or any(item["status"] == Status.REFUSED for item in item_results)
             result = {"failed": True, "msg": printable("\n".join(lines))} if is_refused else {}
         diff = [file_diff for item in item_results for file_diff in item.pop("diff", []) if item["changed"]]
         safe_findings = [{name: printable(text) for name, text in finding.as_dict().items()} for finding in findings]

@@ -10,7 +10,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   node:
-    description: The node that is asked. By default, the container with the name of the host in the inventory.
+    description: The node in which the program runs. By default, the container with the host's name in the inventory.
     type: dict
     suboptions:
       name:
@@ -31,25 +31,25 @@ options:
         default: docker
       images:
         description:
-          - Images of nodes. If the node does not run, a container of the first one that the machine has answers.
+          - Images of nodes. If the node does not run, a new container of the first one on the machine runs the program.
         type: list
         elements: str
         default: []
       user:
         description:
-          - The user of that container, as uid:gid. By default Ansible's user, and C(61000:61000) if that is root.
+          - The user of such a container, as uid:gid. By default Ansible's user, and C(61000:61000) if that is root.
         type: str
         default: ""
       shared_root:
-        description: The path of the shared root on the node.
+        description: The path of the shared root in the node.
         type: str
         default: /private
       shared_root_source:
-        description: The path of the shared root on the machine.
+        description: The path of the shared root on the machine, which containers of nodes mount.
         type: str
         default: ""
       address:
-        description: The address of the Jobs API on the node. By default, what the node's environment has.
+        description: The address of the Jobs API on the node. By default, the address in the node's environment.
         type: str
         default: ""
       registry:
@@ -57,11 +57,11 @@ options:
         type: str
         default: ""
       directory:
-        description: Of a node without a container, its directory on the machine.
+        description: The directory of a node that is a process instead of a container.
         type: str
         default: ""
       python:
-        description: Of a node without a container, its Python.
+        description: The path of the Python of a node that is a process.
         type: str
         default: ""
 """

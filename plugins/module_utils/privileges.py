@@ -34,14 +34,14 @@ class User(NamedTuple):
 def user_of(shared_root: Path) -> User:
     """Return the user as whom a process of root works on a shared root.
 
-    It is the owner of the shared root or, if that is root, the owner of the job archives. If root owns both, it is
-    root, but UNPRIVILEGED if other users can write there or if root has no access.
+    It is the owner of the shared root, if not root; else the owner of the job archives, if not root; else UNPRIVILEGED,
+    if other users can write to one of the two or if root has no access; else root.
     """
     user = User(0, 0)
     # The shared root itself may be a link of the administrator. Below it, a job may have put a link in any place.
-    for look, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS_DIR)):
+    for read_status, path in ((os.stat, shared_root), (os.lstat, shared_root / JOBS_DIR)):
         try:
-            status = look(path)
+            status = read_status(path)
         except FileNotFoundError:
             continue
         except PermissionError:
@@ -56,7 +56,7 @@ def user_of(shared_root: Path) -> User:
 
 
 def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do work on a shared root as the user of `user_of`, and return its result, with which a module can exit.
+    """Do work on a shared root as the user that `user_of` returns; return its result, with which a module can exit.
 
     If the work raises an exception, the result has ``failed`` and ``msg``. Paths of the work are relative to the shared
     root, because the path to the shared root may lead through the home directory of root.
@@ -65,14 +65,14 @@ def without_root(shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[
 
 
 def as_user(user: User, shared_root: Path, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Do work as `without_root`, as a given user. A process that is not root keeps its own user."""
-    reading, writing = os.pipe()
+    """Like `without_root`, but as this user. A process that is not root keeps its own user."""
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
-        os.close(reading)
-        _work_in_child(user, shared_root, work, writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
+        os.close(read_end)
+        _work_in_child(user, shared_root, work, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
         answer = pipe.read()
     _pid, status = os.waitpid(child, 0)
     # The child has read what jobs wrote, so it is not trusted: JSON cannot do anything in this process.
@@ -83,7 +83,7 @@ def as_user(user: User, shared_root: Path, work: Callable[[], dict[str, Any]]) -
     return failure(f"the process of user {user.uid} ended without a result (wait status {status})")
 
 
-def _work_in_child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], writing: int) -> NoReturn:
+def _work_in_child(user: User, shared_root: Path, work: Callable[[], dict[str, Any]], write_end: int) -> NoReturn:
     """Become the user, work, write the result as JSON to a pipe, and end this process."""
     # Whatever happens, the child must not return into the code of its parent.
     code = 1
@@ -96,20 +96,20 @@ def _work_in_child(user: User, shared_root: Path, work: Callable[[], dict[str, A
                 # No link leads out of a chroot. If NFS refuses it, links still lead only where the user may go.
                 with contextlib.suppress(PermissionError):
                     os.chroot(shared_root)
-                drop(user)
+                become(user)
             os.fchdir(directory)
             result = work()
         except BaseException as error:
             last = traceback.extract_tb(error.__traceback__)[-1]
             result = failure(f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})")
-        with os.fdopen(writing, "wb") as pipe:
+        with os.fdopen(write_end, "wb") as pipe:
             pipe.write(json.dumps(result).encode())
         code = 0
     finally:
         os._exit(code)
 
 
-def drop(user: User) -> None:
+def become(user: User) -> None:
     """Become another user for good."""
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)

@@ -11,8 +11,8 @@ short_description: "Internal: plan, compare and judge all machines, show the res
 version_added: 0.1.0
 author: The argus.verl contributors (@argus-verl)
 description:
-  - With O(state=planned), returns what the nodes of the inventory need of their machines. Runs before the machines are
-    probed.
+  - With O(state=planned), places the nodes of the inventory, and returns for each machine what its nodes need, for
+    M(argus.verl.machine_info).
   - With O(state=reported), reads the results of M(argus.verl.machine_info), which are registered as C(__preflight).
     Compares the machines, and judges what they tried together, such as the trial of the shared root. Shows all
     findings, worst first, writes the result as JSON to the controller, and fails on errors.
@@ -33,7 +33,7 @@ options:
     choices: [planned, reported]
     default: reported
   hosts:
-    description: The hosts that represent the machines of the run.
+    description: The hosts of the run, one for each machine.
     type: list
     elements: str
     required: true
@@ -42,7 +42,7 @@ options:
     type: str
     default: ""
   tier:
-    description: The tier that was asked for.
+    description: The checks that have run. V(deep) also tests the shared root and the network between machines.
     type: str
     choices: [fast, deep]
     default: fast
@@ -52,18 +52,18 @@ options:
     elements: str
     default: []
   least:
-    description: The least number of workers, C(cluster_min_workers).
+    description: How many workers are enough, the variable C(cluster_min_workers). By default, all.
     type: int
   images:
-    description: By kind of accelerator, the image of its nodes, C(cluster_images).
+    description: The images of nodes by kind of accelerator, the variable C(cluster_images).
     type: dict
     default: {}
   builds:
-    description: By image, how the controller builds it, C(cluster_image_builds). The inputs are read on the controller.
+    description: How the controller builds images, the variable C(cluster_image_builds). Only with O(state=reported).
     type: dict
     default: {}
   archive:
-    description: Where a file with images is, C(cluster_image_archive).
+    description: The file with saved images, the variable C(cluster_image_archive). Only with O(state=reported).
     type: dict
     default: {}
   dest:

@@ -14,12 +14,12 @@ description:
   - With O(state=located), returns the machine of a node, its state in Ray and its O(node_id). Changes nothing. Fails,
     with the reason, if the node cannot be drained.
   - With O(state=drained), runs C(argus drain) in the head, from its machine. Ray then places nothing on the node any
-    more, and the node exits when idle. A drain cannot be undone. Before this task, the role C(ray_node) sets the
-    restart policy of the node's container to V(no), so that the node is not started again. In check mode, nothing is
-    drained.
+    more, and the node exits when idle. A drain cannot be undone. In check mode, nothing is drained.
+  - Before a drain, the caller must set the restart policy of the node's container to V(no), as the role C(ray_node)
+    does, so that the engine does not start the node again.
   - A drain waits until no job has a driver, an actor or reserved resources on the node, for O(wait_timeout) at most. It
-    shows the jobs that are left at first, and whenever they change. If jobs are left in the end, the task fails. With
-    O(allow_disruption), it does not wait, and jobs that are left are only shown.
+    shows the jobs that are left at first, and whenever they change. If jobs are left in the end, the task fails, but
+    the node stays drained. With O(allow_disruption), it does not wait, and jobs that are left are only shown.
 extends_documentation_fragment:
   - argus.verl.attributes
   - argus.verl.internal
@@ -36,7 +36,7 @@ options:
     choices: [located, drained]
     default: drained
   node_name:
-    description: The name of the node that leaves. Required.
+    description: The name of the node that leaves. Required. The head, in which the command runs, is O(node).
     type: str
     default: ""
   plan:
@@ -47,7 +47,7 @@ options:
     type: str
     default: ""
   wait_timeout:
-    description: With O(state=drained), how many seconds to wait for the jobs. With V(0), the task does not wait.
+    description: With O(state=drained), the seconds to wait for jobs. With V(0), it fails at once if jobs are left.
     type: float
     default: 0
   allow_disruption:

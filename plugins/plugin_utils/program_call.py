@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The base of action plugins that run a subcommand of `argus` (a verb) for a Ray node, through its machine.
+"""The base of action plugins that run a verb (subcommand of `argus`) for a Ray node, or fetch files, on its machine.
 
 The verb runs in the node if that runs, by `docker exec` or as a process of the machine. If the node does not run, a new
 container of its image runs the verb, or the machine itself where nodes are processes. The request travels on standard
@@ -41,7 +41,7 @@ class OutputFile:
 
 
 class NodeAction(Action):
-    """Runs verbs of the program in a node, from its machine. No module is sent."""
+    """Runs verbs of `argus` in a node, from its machine. No module is sent."""
 
     _requires_connection = True
     node: Node
@@ -71,18 +71,18 @@ class NodeAction(Action):
         """Run a verb, and return its answer.
 
         Raises ProgramError without an answer, and AnsibleConnectionFailure if the machine cannot be reached.
-        seconds: the timeout. only_running_node: whether only a running node can answer. outside_node: whether the verb
-        runs outside of the node even if that runs. output: for a verb whose output is a file.
+        seconds: the timeout. only_running_node: if the node does not run, nothing else runs the verb. output: for a
+        verb whose output is a file. outside_node: the verb does not run in the node, even if the node runs.
         attachment: the path of a file on the machine that follows the request on standard input; "" for none.
         """
         node, arguments = self.node, (*verb.split(), "--json")
         names = ("shared_root", "shared_root_source", "address")
-        paths = {name: path for name in names if (path := getattr(node, name))}
-        request_line = json.dumps({**paths, **request}).encode() + b"\n"
+        node_fields = {name: value for name in names if (value := getattr(node, name))}
+        request_line = json.dumps({**node_fields, **request}).encode() + b"\n"
         run = partial(self.run_verb_command, stdin=request_line, seconds=seconds, output=output, attachment=attachment)
         if not outside_node:
             code, out, stderr = run(node.in_node_command(*arguments))
-            # Python ends so if the machine has no program, as after cluster_down.
+            # Python prints nothing and exits with 2 if its program is missing, as after cluster_down.yml.
             is_uninstalled = code == USAGE_EXIT_CODE and not out
             is_node_down = is_uninstalled if node.directory else is_container_down(node.location, code, out, stderr)
             outside_node = is_node_down and not only_running_node
@@ -116,6 +116,7 @@ class NodeAction(Action):
         result = self._low_level_execute_command(line, in_data=stdin)
         return int(result["rc"]), str(result["stdout"]), str(result["stderr"])
 
+    # The next three methods copy files from the machine.
     def fetch(self, request: Mapping[str, Any], local: str, max_bytes: int, seconds: float) -> Answer:
         """Run the verb fetch, and copy the file that it writes to a path of the controller. Raises as `call_verb` does.
 
@@ -143,12 +144,11 @@ class NodeAction(Action):
     def run_for_bytes(self, path: str, command: str, _data: bytes | None = None) -> bytes:
         """Run a command as the become user, and return its output as bytes. Raises ProgramError if it fails.
 
-        path: the file of the command, for messages.
-        Not fetch_file() of the connection: that reads as the login user, follows links and waits for FIFOs, with which
-        a job may have replaced the file where nodes are processes. Not `run_on_machine`: that returns text. Nothing may
-        call `run_on_machine` afterwards: it skips become when both users are equal, and the connection would wait for
-        it.
+        path: the file of the command, for messages. _data: unused, for streams.fetch_file. The task must not call
+        `run_on_machine` afterwards: that skips become when both users are equal, and the connection would wait for it.
         """
+        # Not fetch_file() of the connection: it reads as the login user, follows links and waits for FIFOs, with which
+        # a job may have replaced the file where nodes are processes. Not `run_on_machine`: it returns text.
         connection, become = self._connection, self._connection.become
         command = become.build_become_command(command, connection._shell) if become else command
         code, stdout, stderr = connection.exec_command(command, in_data=b"\n", sudoable=bool(become))

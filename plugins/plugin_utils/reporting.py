@@ -16,7 +16,7 @@ from ansible_collections.argus.verl.plugins.module_utils.argus.common.text impor
 display = Display()
 # Read when the run begins, as the processes that run tasks are detached from the terminal.
 IS_TERMINAL = sys.stdout.isatty()
-# Without a terminal, as in CI and in files, tables have this width.
+# The width of the terminal; 100 without one, as in CI and in files.
 DEFAULT_TABLE_WIDTH = shutil.get_terminal_size().columns if IS_TERMINAL else 100
 
 
@@ -37,17 +37,17 @@ def report_lines(
     rows: Sequence[Sequence[Any]] | None,
     findings: Sequence[Finding],
     text: Sequence[str],
-    width: int | None = None,
-    line_width: int | None = None,
+    width_of_tables: int | None = None,
+    width_of_text: int | None = None,
 ) -> list[str]:
-    """The lines to print, none if there is nothing below the title. width: of tables. line_width: of running text."""
-    lines = [table(header or (), rows, width)] if rows else []
-    title = wrap_sentence(printable(title or "", lines=False), line_width)
-    text = [wrap_sentence(printable(line), line_width) for line in text]
+    """The lines to print; no lines if nothing is below the title."""
+    lines = [table(header or (), rows, width_of_tables)] if rows else []
+    title = wrap_sentence(printable(title or "", lines=False), width_of_text)
+    text_lines = [wrap_sentence(printable(line), width_of_text) for line in text]
     if findings:
         # An empty line separates the two tables.
-        lines += [*([""] if lines else []), findings_table(findings, width)]
-    lines += text
+        lines += [*([""] if lines else []), findings_table(findings, width_of_tables)]
+    lines += text_lines
     return [title, *lines] if title and lines else lines
 
 
@@ -66,9 +66,9 @@ def print_report(
     text: Sequence[str] = (),
     failure_text: str | None = None,
 ) -> dict[str, Any]:
-    """Print a title, a table of rows, the findings and lines of text, and return the result of the task.
+    """Print a title, a table of rows, the findings and lines of text. Returns the result of the task.
 
-    The task fails if a finding is an error, or with a failure_text, which is part of the message of the failure.
+    The task fails if a finding is an error or failure_text is not empty; its message then ends with failure_text.
     """
     lines = report_lines(title, header, rows, findings, text, table_width(), text_width())
     if lines:

@@ -172,7 +172,7 @@ def repository_source(text: str, git: Git, scratch: Path) -> CodeSource:
 
 
 def fetch_commit(label: str, url: str, ref: str, commit: str, git: Git, scratch: Path) -> Content:
-    fetched = git.fetch(url, ref, scratch)
+    fetched = git.check_out(url, ref, scratch)
     if fetched != commit:
         problem = f"moved from {commit} to {fetched} while it was fetched."
         raise StagingError(label, problem, "Stage it again.")

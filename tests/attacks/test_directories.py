@@ -19,7 +19,7 @@ from ansible_collections.argus.verl.plugins.module_utils.cluster.directories imp
     DIRECTORIES,
     create_directories,
 )
-from ansible_collections.argus.verl.plugins.module_utils.privileges import User, drop, user_of
+from ansible_collections.argus.verl.plugins.module_utils.privileges import User, become, user_of
 
 ROOT, NOBODY = User(0, 0), User(65534, 65534)
 OTHER = User(61001, 61001)
@@ -148,7 +148,7 @@ def attack(work: Callable[[], None], user: User = NOBODY) -> Iterator[None]:
     started = fork.Event()
 
     def forever() -> None:
-        drop(user)
+        become(user)
         while True:
             with suppress(OSError):
                 work()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every row of a dataset that has verl's schema, and collects the problems."""
+"""Checks the schema and every row of a dataset in verl's form, before it is staged, and collects the problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...checks.dataset import (
     extra_info_problem,
     is_text,
     message_problems,
-    messages_problem,
+    messages_column_problem,
     reward_problems,
 )
 from ...common.findings import ERROR, WARNING
@@ -40,7 +40,7 @@ class RowProblem:
     severity: str  # ERROR or WARNING
     row_count: int = 0
     last_row: int = -1
-    # The numbers of the first rows with the problem, each with the value that has it; "" if there is none to show.
+    # The numbers of the first rows with the problem, each with the value that has it, or "".
     shown: dict[int, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -59,14 +59,15 @@ def value_text(value: object) -> str:
 
 def schema_problem(schema: Schema, workload: str) -> tuple[str, str] | None:
     """The first problem with the columns, and its remedy; None if verl can read them."""
-    fault = messages_problem(schema, workload, MESSAGES[workload])
-    if not fault and workload == SFT and "tools" in schema.names and is_text(arrow_type := schema.field("tools").type):
+    if problem_and_remedy := messages_column_problem(schema, workload, MESSAGES[workload]):
+        return problem_and_remedy
+    if workload == SFT and "tools" in schema.names and is_text(arrow_type := schema.field("tools").type):
         # utils/dataset/multiturn_sft_dataset.py passes them on, and transformers takes no text.
         return f"has a column tools of type {arrow_type}, where verl reads a list of objects", "write it as such a list"
-    if fault or workload == SFT:
-        return fault
-    for problem in reward_problems(schema, ("data_source", "reward_model")):
-        return problem
+    if workload == SFT:
+        return None
+    if problem_and_remedy := next(reward_problems(schema, ("data_source", "reward_model")), None):
+        return problem_and_remedy
     arrow_type = schema.field("data_source").type
     if not is_text(arrow_type):
         return f"has a column data_source of type {arrow_type}", "write it as text"
@@ -83,9 +84,8 @@ class RowChecker:
     def __init__(self, workload: str) -> None:
         self.workload = workload
         self.problems: dict[tuple[str, str], RowProblem] = {}
-        # For each split: the first row with a conversation, by its hash; and the hash of the prompt of each row.
-        self.first_rows: dict[str, dict[int, int]] = {}
-        self.prompt_hashes: dict[str, dict[int, int]] = {}
+        self.first_row_by_hash: dict[str, dict[int, int]] = {}  # by split, then by the hash of a conversation
+        self.prompt_hash_by_row: dict[str, dict[int, int]] = {}  # by split, then by row
 
     def errors(self) -> list[str]:
         return [str(problem) for problem in self.problems.values() if problem.severity == ERROR]
@@ -109,17 +109,18 @@ class RowChecker:
             name: batch.column(name).to_pylist() for name in (*PLACEHOLDERS, "tools") if name in batch.schema.names
         }
         for index, (row, messages) in enumerate(zip(row_numbers, conversations, strict=True)):
-            others = {name: column[index] for name, column in columns.items()}
-            self._compare_placeholders(split, row, messages, others)
+            media_and_tools = {name: column[index] for name, column in columns.items()}
+            self._compare_placeholders(split, row, messages, media_and_tools)
             for severity, problem, role in message_problems(self.workload, messages):
                 self.add(split, row, problem, value_text(role) if role else "", severity)
-            self._compare_with_earlier_rows(split, row, messages, [*others.values()])
+            self._compare_with_earlier_rows(split, row, messages, [*media_and_tools.values()])
         if self.workload == RL:
-            self._check_rewards(split, batch, conversations, row_numbers)
+            self._check_rl_rows(split, batch, conversations, row_numbers)
 
-    def _check_rewards(
+    def _check_rl_rows(
         self, split: str, batch: Batch, conversations: Sequence[Conversation], row_numbers: Sequence[int]
     ) -> None:
+        """Checks each row for reinforcement learning: the end of the prompt, the data_source and the ground truth."""
         sources, rewards = batch.column("data_source").to_pylist(), batch.column("reward_model").to_pylist()
         for row, messages, source, reward in zip(row_numbers, conversations, sources, rewards, strict=True):
             if messages and (messages[-1] or {}).get("role") == "assistant":
@@ -137,11 +138,11 @@ class RowChecker:
                 problem = f"has a ground_truth that verl's reward function for {GSM8K} never matches: "
                 self.add(split, row, f"{problem}not a number without commas", value_text(truth), WARNING)
 
-    def _compare_placeholders(self, split: str, row: int, messages: Conversation, others: Mapping[str, Any]) -> None:
+    def _compare_placeholders(self, split: str, row: int, messages: Conversation, media: Mapping[str, Any]) -> None:
         """The texts need a placeholder for each of the row's media: _build_messages of verl's datasets asserts that."""
         texts = [text for message in messages if isinstance(text := (message or {}).get("content"), str)]
         for name, placeholder in PLACEHOLDERS.items():
-            count, media_count = sum(text.count(placeholder) for text in texts), len(others.get(name) or ())
+            count, media_count = sum(text.count(placeholder) for text in texts), len(media.get(name) or ())
             if texts and count != media_count:
                 # Without media, verl leaves the text as it is.
                 severity = ERROR if media_count else WARNING
@@ -149,28 +150,28 @@ class RowChecker:
                 self.add(split, row, problem, f"{count} and {media_count}", severity)
 
     def _compare_with_earlier_rows(
-        self, split: str, row: int, messages: Conversation, others: Sequence[object]
+        self, split: str, row: int, messages: Conversation, media_and_tools: Sequence[object]
     ) -> None:
         """Warns of an earlier row that is equal, and keeps the hashes of this row."""
         pairs = [
             (message.get("role"), {name: value for name, value in message.items() if value is not None})
             for message in (message or {} for message in messages)
         ]
-        row_hash = hash(repr((pairs, others)))
-        earlier = self.first_rows.setdefault(split, {}).setdefault(row_hash, row)
+        row_hash = hash(repr((pairs, media_and_tools)))
+        earlier = self.first_row_by_hash.setdefault(split, {}).setdefault(row_hash, row)
         if earlier != row:
             problem = f"has the same {'prompt' if self.workload == RL else 'messages'} as an earlier row"
             self.add(split, row, problem, f"as {earlier}", WARNING)
         if self.workload == SFT:
             # The same question with another answer is the same prompt.
             prompt = [(role, None if role == "assistant" else message) for role, message in pairs]
-            row_hash = hash(repr((prompt, others)))
-        self.prompt_hashes.setdefault(split, {})[row] = row_hash
+            row_hash = hash(repr((prompt, media_and_tools)))
+        self.prompt_hash_by_row.setdefault(split, {})[row] = row_hash
 
     def compare_splits(self) -> None:
         """Warns of prompts that are in both splits. To be called after the last batch."""
-        train_prompts = set(self.prompt_hashes.get("train", {}).values())
-        for row, prompt in self.prompt_hashes.get("val", {}).items():
+        train_prompts = set(self.prompt_hash_by_row.get("train", {}).values())
+        for row, prompt in self.prompt_hash_by_row.get("val", {}).items():
             if prompt in train_prompts:
                 problem = "has a prompt that is also in train, so validation repeats training data"
                 self.add("val", row, problem, severity=WARNING)

@@ -15,7 +15,7 @@ from .checks import RowChecker
 from .conversations import Messages, messages_and_type, sft_batch, text_messages_type, with_messages_column
 from .rows import Array, Batch, ColumnSelection, text_column
 
-# The keys of the option columns that each workload has.
+# The keys of the option `columns` that apply to each workload.
 COLUMN_KEYS = {
     RL: ("prompt", "ground_truth", "data_source", "ability", "extra"),
     SFT: ("messages", "prompt", "response", "extra"),
@@ -25,7 +25,7 @@ PASSED_THROUGH = ("tools", "images", "videos", "audios", "enable_thinking")
 
 
 class RowConverter:
-    """Converts rows by the option columns; without it, keeps rows for RL, and gives those for SFT a column messages."""
+    """Builds rows as the option `columns` says. Without it, keeps RL rows, and adds a column messages to SFT rows."""
 
     def __init__(self, dataset: Dataset) -> None:
         """Raises StagingError for options that do not fit together."""
@@ -47,7 +47,7 @@ class RowConverter:
         self.pattern = self._compiled_pattern()
 
     def _rl_problem(self) -> tuple[str, str] | None:
-        """What is wrong with the option columns, and the remedy; None if it is right for RL."""
+        """What is wrong with the option `columns` for RL, and the remedy; None if it is right."""
         columns = self.columns.by_key
         missing = [name for name in ("prompt", "ground_truth") if name not in columns]
         if missing:
@@ -63,7 +63,7 @@ class RowConverter:
         return None
 
     def _sft_problem(self, text_options: Sequence[str]) -> tuple[str, str] | None:
-        """The same for SFT. text_options: those of COLUMN_TEXTS that are set."""
+        """Like _rl_problem, for SFT. text_options: the names of COLUMN_TEXTS that are set."""
         columns = self.columns.by_key
         if ("messages" in columns) == bool({"prompt", "response"} & set(columns)):
             return "needs either messages, or prompt and response.", "Set them to the names of columns."
@@ -94,24 +94,24 @@ class RowConverter:
     @property
     def identity(self) -> Facts:
         """The options that determine the rows, as JSON."""
-        texts = {name: getattr(self.dataset, name) for name in COLUMN_TEXTS}
-        values = {"workload": self.workload, "columns": self.columns.by_key or None, **texts}
+        text_options = {name: getattr(self.dataset, name) for name in COLUMN_TEXTS}
+        values = {"workload": self.workload, "columns": self.columns.by_key or None, **text_options}
         return {name: value for name, value in values.items() if value is not None}
 
     def selection(self) -> ColumnSelection:
-        """The columns to read from the files; all if the option columns is not set."""
+        """The columns to read from the files; all if the option `columns` is not set."""
         named = [[value] if isinstance(value, str) else value for value in self.columns.by_key.values()]
-        texts = ("prompt", "response", "ground_truth", "data_source", "ability")
+        text_keys = ("prompt", "response", "ground_truth", "data_source", "ability")
         return ColumnSelection(
             columns=list(dict.fromkeys(name for names in named for name in names)),
             optional=PASSED_THROUGH,
-            texts=[name for key in texts if (name := getattr(self.columns, key))],
+            texts=[name for key in text_keys if (name := getattr(self.columns, key))],
         )
 
-    def convert(self, batch: Batch, split: str, row_numbers: Sequence[int], first: int, checker: RowChecker) -> Batch:
+    def convert(self, batch: Batch, split: str, row_numbers: Sequence[int], start: int, checker: RowChecker) -> Batch:
         """The rows in verl's schema. Rows that cannot be converted are added to the checker.
 
-        row_numbers: of the rows in their source. first: the index of the first row in its split.
+        row_numbers: the rows' numbers in their source, for messages. start: the first row's index in the split.
         """
         import pyarrow
 
@@ -130,7 +130,8 @@ class RowConverter:
             return sft_batch({"messages": pyarrow.array(prompts, arrow_type), **extra, **passed})
         truth = self._ground_truth(batch.column(columns.ground_truth), split, row_numbers, checker)
         # As in the output of verl's own scripts.
-        index = pyarrow.array(range(first, first + batch.num_rows), pyarrow.int64())
+        index = pyarrow.array(range(start, start + batch.num_rows), pyarrow.int64())
+        # Passed columns stay columns, so extra_info does not repeat them.
         info = {"split": pyarrow.repeat(split, batch.num_rows), "index": index} | {
             name: extra[name] for name in extra if name not in passed
         }
@@ -146,7 +147,7 @@ class RowConverter:
         return pyarrow.RecordBatch.from_pydict(converted)
 
     def _text(self, batch: Batch, name: str) -> Array:
-        """The column that the option columns names, or the dataset's own option as the text of every row."""
+        """The column that the option `columns` names, or the dataset's own option as the text of every row."""
         import pyarrow
 
         if column := getattr(self.columns, name):
@@ -170,7 +171,7 @@ class RowConverter:
         if not is_text(content) and (system_prompt is not None or instruction is not None):
             problem = f"has content of type {content}, to which no text can be added."
             remedy = "Omit system_prompt and instruction, or convert it to text."
-            raise StagingError("columns.prompt", problem, remedy)
+            raise StagingError(f"column {self.columns.prompt}", problem, remedy)
         for row, prompt in zip(row_numbers, prompts, strict=True):
             if instruction is not None and prompt and (last := prompt[-1]["content"] or "").strip():
                 space = "" if instruction[:1].isspace() else " "
@@ -186,7 +187,7 @@ class RowConverter:
         import pyarrow
         from pyarrow import types
 
-        arrow_type, pattern, removed = column.type, self.pattern, self.dataset.ground_truth_remove or ""
+        arrow_type, pattern, removed_characters = column.type, self.pattern, self.dataset.ground_truth_remove or ""
         if types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type):
             # verl's reward functions compare texts: the number 42 is not equal to "42".
             column = column.cast(pyarrow.string())
@@ -205,7 +206,7 @@ class RowConverter:
                     checker.add(split, row, "has a ground truth that ground_truth_pattern does not match", text)
                 # A result comes last, after its derivation.
                 truth = matches[-1] if matches else text
-            for character in removed if truth else "":
+            for character in removed_characters if truth else "":
                 truth = truth.replace(character, "")
             truths.append(truth)
         return pyarrow.array(truths, pyarrow.string())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows from files, from the hub, and generated ones; the options of a dataset choose its source."""
+"""Sources of rows: files, a repository of the hub, a generator; row_source_of chooses one by a dataset's options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...checks.dataset import RL, SPLITS
 from ...common.identity import SHARED_ROOT
-from ...common.shared_root import HUB_CACHE, is_under_root
+from ...common.shared_root import HUB_CACHE_DIR, is_under_root
 from ..files import matching_files
 from ..hub import REPO_ID, RepoRevision, download_verified, missing_bytes, name_matches, resolve_endpoint
 from ..items import Dataset
@@ -42,7 +42,7 @@ class HubRows(RowSource):
         repository = RepoRevision(
             repo_id,
             dataset.revision,
-            shared_root / HUB_CACHE,
+            shared_root / HUB_CACHE_DIR,
             resolve_endpoint(options.endpoint, options.token),
             options.token or None,
             select=select,
@@ -66,8 +66,8 @@ class HubRows(RowSource):
         # The dataset keeps the commit that its branch had when it was staged; that commit may also be given itself.
         if mismatch or revision in (manifest.revision, manifest.commit):
             return mismatch
-        before = f"{manifest.revision} (commit {manifest.commit})"
-        return f"was staged from revision {before}, but the request has revision {revision}."
+        staged = f"{manifest.revision} (commit {manifest.commit})"
+        return f"was staged from revision {staged}, but the request has revision {revision}."
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         repository = self.repository
@@ -80,7 +80,7 @@ class HubRows(RowSource):
         return Fetched(files, {"revision": revision, "commit": repository.commit, "endpoint": repository.endpoint})
 
 
-def select_files(repository: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
+def select_files(repo_id: str, patterns: Mapping[str, Sequence[str]], names: Sequence[str]) -> dict[str, list[str]]:
     """The files of each split in the order of its patterns. Raises StagingError for a pattern that matches none."""
     files_by_split: dict[str, list[str]] = {}
     for split, split_patterns in patterns.items():
@@ -89,7 +89,7 @@ def select_files(repository: str, patterns: Mapping[str, Sequence[str]], names: 
             matched = [name for name in names if name_matches(name, [pattern])]
             if not matched:
                 problem = f"has no file {pattern} (files.{split}); it has: {join_items(names)}."
-                raise StagingError(repository, problem, "Correct the pattern, or the revision.")
+                raise StagingError(repo_id, problem, "Correct the pattern, or the revision.")
             selected.update(dict.fromkeys(matched))
         files_by_split[split] = list(selected)
     return files_by_split
@@ -107,9 +107,8 @@ class SharedRootPaths:
 class FileRows(RowSource):
     """Rows from files that this node sees."""
 
-    # By split: absolute paths with wildcards, and the files that these match.
-    patterns: Mapping[str, Sequence[str]]
-    paths: Mapping[str, Sequence[Path]]
+    patterns: Mapping[str, Sequence[str]]  # by split, absolute paths with wildcards
+    matched_files: Mapping[str, Sequence[Path]]  # by split, the files that the patterns match
     shared_root: SharedRootPaths = SharedRootPaths()
 
     @classmethod
@@ -117,18 +116,18 @@ class FileRows(RowSource):
         cls,
         patterns: Mapping[str, Sequence[str]],
         shared_root: SharedRootPaths = SharedRootPaths(),
-        origin: str | None = None,
+        place: str | None = None,
     ) -> FileRows:
-        """origin: the value of the option `from`. Raises StagingError for a pattern that it does not allow."""
+        """place: the value of the option `from`. Raises StagingError for a pattern that it does not allow."""
         absolute = {
-            split: [absolute_pattern(split, pattern, shared_root, origin) for pattern in split_patterns]
+            split: [absolute_pattern(split, pattern, shared_root, place) for pattern in split_patterns]
             for split, split_patterns in patterns.items()
         }
-        paths = {
+        matched_files = {
             split: list(dict.fromkeys(path for pattern in split_patterns for path in matching_files(pattern)))
             for split, split_patterns in absolute.items()
         }
-        return cls(absolute, paths, shared_root)
+        return cls(absolute, matched_files, shared_root)
 
     @property
     def label(self) -> str:
@@ -138,7 +137,8 @@ class FileRows(RowSource):
     @property
     def identity(self) -> Facts:
         """The files as they are; a SHA-256 of gigabytes would take too long."""
-        return {"source_files": {split: [file_identity(path) for path in paths] for split, paths in self.paths.items()}}
+        files = self.matched_files.items()
+        return {"source_files": {split: [file_identity(path) for path in paths] for split, paths in files}}
 
     def check_patterns(self) -> None:
         """Raises StagingError for a pattern that matches no file."""
@@ -150,28 +150,28 @@ class FileRows(RowSource):
 
     def size(self) -> int:
         self.check_patterns()
-        return sum(path.stat().st_size for paths in self.paths.values() for path in paths)
+        return sum(path.stat().st_size for paths in self.matched_files.values() for path in paths)
 
     def mismatch(self, manifest: Manifest) -> str:
         """See RowSource. Files that no longer exist are no mismatch: only the dataset may be left."""
-        before = manifest.mapping("identity")["source_files"]
+        staged_files = manifest.mapping("identity")["source_files"]
         for split in SPLITS:
-            files = before.get(split, ()) if isinstance(before, dict) else ()
+            files = staged_files.get(split, ()) if isinstance(staged_files, dict) else ()
             mismatch = self._split_mismatch(split, {str(file[0]): file for file in files})
             if mismatch:
                 return mismatch
         return ""
 
-    def _split_mismatch(self, split: str, before: Mapping[str, list[str | int]]) -> str:
-        """before: the identities of the files from which the split was staged, by path."""
-        current = {str(path): file_identity(path) for path in self.paths.get(split, ())}
+    def _split_mismatch(self, split: str, staged_files: Mapping[str, list[str | int]]) -> str:
+        """staged_files: by path, file_identity of the files from which the split was staged."""
+        current = {str(path): file_identity(path) for path in self.matched_files.get(split, ())}
         for path, file in current.items():
-            if path not in before:
+            if path not in staged_files:
                 return f"was staged without {path}, which files.{split} has now."
-            if (previous := before[path]) != file:
+            if (previous := staged_files[path]) != file:
                 problem = f"{previous[1]} bytes before, {file[1]} now" if previous[1] != file[1] else "another time"
                 return f"was staged from {path}, which has changed since ({problem})."
-        remaining = [path for path in before if path in current or Path(path).exists()]
+        remaining = [path for path in staged_files if path in current or Path(path).exists()]
         for path in remaining:
             if path not in current:
                 return f"was also staged from {path}, which files.{split} does not have now."
@@ -179,7 +179,7 @@ class FileRows(RowSource):
 
     def fetch(self, scratch: Path, progress: Progress, manifest: Manifest | None) -> Fetched:
         self.check_patterns()
-        return Fetched(self.paths)
+        return Fetched(self.matched_files)
 
 
 def file_identity(path: Path) -> list[str | int]:
@@ -188,10 +188,10 @@ def file_identity(path: Path) -> list[str | int]:
     return [str(path), stat.st_size, stat.st_mtime_ns]
 
 
-def absolute_pattern(split: str, pattern: str, shared_root: SharedRootPaths, origin: str | None) -> str:
-    """The pattern as an absolute path in this node. Raises StagingError unless it is one where `origin` has files."""
+def absolute_pattern(split: str, pattern: str, shared_root: SharedRootPaths, place: str | None) -> str:
+    """The absolute path. Raises StagingError for a relative one or, with from: shared_root, one not below that."""
     path = str(Path(pattern).expanduser())
-    if origin == FROM_SHARED_ROOT:
+    if place == FROM_SHARED_ROOT:
         root, machine = shared_root.in_node, shared_root.on_machine
         path = path if path.startswith("/") else f"{root}/{path}"
         if not is_under_root(path, root):

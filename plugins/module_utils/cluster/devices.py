@@ -31,13 +31,13 @@ class DeviceFile:
 
     @classmethod
     def of(cls, root: Path, path: str) -> DeviceFile:
-        """root: the directory that holds /dev."""
+        """root: / or, in tests, a directory in its place."""
         status = (root / path.lstrip("/")).stat()
         return cls(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
 def is_openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
-    """Whether a user can read and write it. As in the kernel, only the first class that fits counts."""
+    """Whether a user can read and write it. Only the owner's bits count for the owner, the group's for its members."""
     if uid == 0:
         return True
     if file.uid == uid:
@@ -46,8 +46,8 @@ def is_openable(file: DeviceFile, uid: int, groups: Sequence[int]) -> bool:
     return file.mode & access == access
 
 
-def groups_of(files: Sequence[DeviceFile]) -> tuple[str, ...]:
-    """Return the groups that may open the devices, usually video and render: numbers, as an image has others."""
+def group_ids(files: Sequence[DeviceFile]) -> tuple[str, ...]:
+    """Return the gids of groups that may open the devices, as an image may have other gids for video and render."""
     return tuple(str(gid) for gid in sorted({file.gid for file in files if file.gid and file.mode & 0o060 == 0o060}))
 
 
@@ -71,7 +71,7 @@ def gets_rdma(setting: str, worker: bool, host_network: bool, hcas: Sequence[Hca
 # AMD GPUs are read from sysfs, so rocm-smi is not needed.
 KFD, DRI_DIR = "/dev/kfd", "/dev/dri"
 # One directory for each processor and each GPU.
-KFD_TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
+KFD_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 MIB = 1 << 20
 # A GPU in a desktop processor has less memory of its own, and is not for training.
 MIN_VRAM_MIB = 8192
@@ -80,7 +80,7 @@ VRAM_HEAP_TYPES = (1, 2)
 PROPERTY_LINE = re.compile(r"^(\w+) (\d+)$", re.M)
 HIP_VISIBLE_DEVICES = "HIP_VISIBLE_DEVICES"
 # Variables that select GPUs, and why a node with ROCm cannot set them.
-REFUSED_VARIABLES = {
+REFUSED_ROCM_VARIABLES = {
     "ROCR_VISIBLE_DEVICES": f"Ray raises without {HIP_VISIBLE_DEVICES}, and verl raises with it",
     "CUDA_VISIBLE_DEVICES": f"verl ends where it differs from {HIP_VISIBLE_DEVICES}, which Ray sets for each process",
     HIP_VISIBLE_DEVICES: "the plan of the node sets it to its share of the GPUs",
@@ -95,7 +95,7 @@ def parse_properties(text: str) -> dict[str, int]:
 def read_render_devices(root: Path) -> list[str]:
     """Return the device of each AMD GPU, /dev/dri/renderD<n>, in the order in which HIP counts the GPUs."""
     render_devices: list[str] = []
-    for directory in sorted((root / KFD_TOPOLOGY).glob("[0-9]*"), key=lambda path: int(path.name)):
+    for directory in sorted((root / KFD_TOPOLOGY.lstrip("/")).glob("[0-9]*"), key=lambda path: int(path.name)):
         properties = parse_properties(read_text(directory / "properties"))
         if not properties.get("simd_count"):
             continue  # a processor
@@ -106,15 +106,15 @@ def read_render_devices(root: Path) -> list[str]:
     return render_devices
 
 
-def read_device_files(root: Path, render_devices: Iterable[str]) -> list[DeviceFile]:
-    """Return those device files that exist of the ones that a program needs for these GPUs."""
+def read_amd_device_files(root: Path, render_devices: Iterable[str]) -> list[DeviceFile]:
+    """Return the device files that a program needs for these AMD GPUs: KFD and their render devices, if they exist."""
     paths = [KFD, *render_devices]
     return [DeviceFile.of(root, path) for path in paths if (root / path.lstrip("/")).exists()]
 
 
-def environment_problem(variables: Mapping[str, object]) -> str:
+def rocm_environment_problem(variables: Mapping[str, object]) -> str:
     """Return why a node with ROCm cannot have these variables, or ""."""
-    for name, why in REFUSED_VARIABLES.items():
+    for name, why in REFUSED_ROCM_VARIABLES.items():
         if name in variables:
             return f"{name} cannot be set with rocm: {why}; remove it from ray_node_env"
     return ""

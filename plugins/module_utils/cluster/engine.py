@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs programs, and parses what a container engine, docker or podman, prints of itself, its containers and images."""
+"""Runs programs; and parses the output of a container engine (docker, podman) about itself, containers and images."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any
 # Exit codes of a shell for a program that does not exist, and of timeout(1) for one that took too long.
 NOT_INSTALLED = 127
 TIMED_OUT = 124
-# Distributions put ibdev2netdev there, and the PATH of a session over SSH often lacks these directories.
+# Directories to add to PATH, which often lacks them in a session over SSH. Distributions put ibdev2netdev there.
 SBIN_DIRS = "/usr/local/sbin:/usr/sbin:/sbin"
 # How long to wait for the end of a killed program. One that hangs in the kernel never ends.
-KILLED_SECONDS = 0.5
-# Without persistence mode, nvidia-smi initialises every GPU first, which takes seconds on a machine with eight.
+KILL_WAIT_SECONDS = 0.5
+# The time limit of run_command. Without persistence mode, nvidia-smi initialises every GPU first, which takes seconds.
 COMMAND_SECONDS = 30.0
-Run = Callable[[Sequence[str]], "tuple[int, str, str]"]
+Run = Callable[[Sequence[str]], "tuple[int, str, str]"]  # a function such as run_command
 
 
 def program_environment() -> dict[str, str]:
@@ -73,22 +73,23 @@ def _kill(program: subprocess.Popen[str]) -> None:
     with suppress(OSError):
         os.killpg(program.pid, signal.SIGKILL)
     with suppress(subprocess.TimeoutExpired):
-        program.communicate(timeout=KILLED_SECONDS)
+        program.communicate(timeout=KILL_WAIT_SECONDS)
     for pipe in (program.stdout, program.stderr):
         if pipe:
             pipe.close()
 
 
+# The container engine: its labels, states and output.
+
 CLUSTER_LABEL = "argus.verl.cluster"
 NODE_LABEL, ROLE_LABEL = "argus.verl.node", "argus.verl.role"
-# Labels of what a container was started with: a hash of its arguments; the settings by name, and the variables of NCCL
-# and gloo that were derived then, both as JSON.
-SPECIFICATION_LABEL = "argus.verl.specification"
-SETTINGS_LABEL = "argus.verl.settings"
-DERIVED_LABEL = "argus.verl.derived"
+# Labels with values from the creation of the container.
+SPECIFICATION_LABEL = "argus.verl.specification"  # a hash of its arguments
+SETTINGS_LABEL = "argus.verl.settings"  # the settings by name, as JSON
+DERIVED_LABEL = "argus.verl.derived"  # the variables of NCCL and gloo that were derived then, as JSON
 # The label of an image with a hash of what it was built from. images/cpu/build.py sets the same label.
 INPUTS_LABEL = "argus.verl.inputs"
-# The engines by their commands; NO_ENGINE stands for a machine without one.
+# The engines by their commands; NO_ENGINE is the name with EngineStatus.NONE, for nodes without containers.
 DOCKER = "docker"
 PODMAN = "podman"
 NO_ENGINE = "none"
@@ -111,7 +112,7 @@ class EngineStatus(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 
 RUNNING = "running"
 # The states in which a container holds its ports.
-UP = (RUNNING, "restarting", "paused")
+PORT_HOLDING_STATES = (RUNNING, "restarting", "paused")
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,8 @@ class Engine:
     rootless: bool = False
     # Whether it can limit the number of processes of a container.
     limits_pids: bool = True
-    # Whether containers outlive the user's connection, and start again after a boot.
-    lingers: bool = True
-    boots: bool = True
+    lingers: bool = True  # whether containers outlive the user's connection
+    boots: bool = True  # whether containers start again after a boot
     # Whether it may open /dev/net/tun, which container networks need without root.
     tun: bool = True
 
@@ -147,30 +147,30 @@ def error_message(out: str, err: str) -> str:
     return " ".join((err.strip() or out.strip()).split())
 
 
-def _failed_engine(command: str, code: int, text: str) -> Engine:
+def _failed_engine(command: str, exit_code: int, text: str) -> Engine:
     text = text or "no message"
     lower = text.lower()
-    if code == NOT_INSTALLED:
+    if exit_code == NOT_INSTALLED:
         status, error = EngineStatus.MISSING, f'"{command}" is not installed: it is not on PATH'
     elif "permission denied" in lower:
         status, error = EngineStatus.DENIED, f'this user may not use "{command}": {text}'
-    elif code == TIMED_OUT or "cannot connect" in lower or "daemon running" in lower:
+    elif exit_code == TIMED_OUT or "cannot connect" in lower or "daemon running" in lower:
         status, error = EngineStatus.NO_ANSWER, f'the daemon of "{command}" does not answer: {text}'
     else:
-        status, error = EngineStatus.FAILED, f'"{command} info" failed with exit code {code}: {text}'
+        status, error = EngineStatus.FAILED, f'"{command} info" failed with exit code {exit_code}: {text}'
     return Engine(name=Path(command).name, status=status, error=error)
 
 
-def parse_engine_info(command: str, code: int, out: str, err: str) -> tuple[Engine, list[str]]:
+def parse_engine_info(command: str, exit_code: int, stdout: str, stderr: str) -> tuple[Engine, list[str]]:
     """Parse ``info --format '{{json .}}'`` of docker or podman: the engine, and the directories of its CDI files."""
     try:
-        info = json.loads(out)
+        info = json.loads(stdout)
     except ValueError:
-        return _failed_engine(command, code, error_message(out, err)), []
+        return _failed_engine(command, exit_code, error_message(stdout, stderr)), []
     # If its daemon does not answer, Docker reports that in the JSON. Docker 20.10 then exits with 0, later ones fail.
     server_errors = " ".join(info.get("ServerErrors") or [])
-    if code or server_errors:
-        return _failed_engine(command, code, server_errors or error_message("", err)), []
+    if exit_code or server_errors:
+        return _failed_engine(command, exit_code, server_errors or error_message("", stderr)), []
     if "host" in info and "store" in info:
         # Also printed by the shim "docker" of the package podman-docker.
         return _podman_engine(info), ["/etc/cdi", "/var/run/cdi"]

@@ -17,12 +17,13 @@ from .system import Process, with_origin
 NVIDIA_SMI_QUERY = ("nvidia-smi", "-q", "-x")
 # What nvidia-smi prints instead of a value, also in brackets.
 NOT_REPORTED = ("", "n/a", "[n/a]", "none", "not supported", "requested functionality has been deprecated")
-# Elements of nvidia-smi that are "Yes" if memory is repaired at the next reset, or cannot be repaired.
+# Elements of nvidia-smi that are "Yes" if memory is repaired at the next reset.
 REPAIR_PENDING_PATHS = (
     "remapped_rows/remapped_row_pending",
     "retired_pages/pending_retirement",
     "ecc_errors/channel_repair_pending",
 )
+# Elements that are "Yes" if memory cannot be repaired.
 UNREPAIRABLE_PATHS = ("remapped_rows/remapped_row_failure", "ecc_errors/unrepairable_memory")
 XID_LINE = re.compile(r"NVRM: Xid \(PCI:(?P<bus>[0-9a-fA-F:.]+)\): (?P<number>\d+)(?:, )?(?P<text>[^\n]*)")
 # As sysfs writes it in the file "vendor".
@@ -32,13 +33,13 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. Texts are empty and numbers are None if the driver does not report them."""
+    """One GPU. If the driver does not report a value, a text is empty, a number None, and memory_mib 0."""
 
     # As nvidia-smi and amd-smi count.
     index: int
     name: str
     uuid: str = ""
-    # 0 if the driver does not report it, as with memory shared between CPU and GPU.
+    # 0 also if CPU and GPU share their memory.
     memory_mib: int = 0
     driver_version: str = ""
     # The PCI address as in sysfs, such as "0000:3b:00.0".
@@ -68,16 +69,15 @@ class Xid:
     """An error that NVIDIA's driver has written to the kernel log since the machine started, and how often."""
 
     bus: str
-    # NVIDIA's number of the error, and the text of the last one.
-    number: int
+    number: int  # NVIDIA's number of the error
     count: int
-    text: str
+    text: str  # of the last one
 
 
 def parse_nvidia_gpus(text: str) -> tuple[list[Gpu], str]:
-    """Parse "nvidia-smi -q -x". Return the GPUs, and the text outside of their elements: errors, as of a lost GPU.
+    """Parse "nvidia-smi -q -x". Return the GPUs, and the messages outside of their elements, as of a lost GPU.
 
-    Names of elements differ between drivers; what is missing is empty.
+    Names of elements differ between drivers; a missing element counts as an empty one.
     """
     start, end = text.find("<"), text.rfind(">") + 1
     try:

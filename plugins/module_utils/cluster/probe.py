@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..network.interfaces import Hca, hcas_of_sysfs, parse_ibdev2netdev, read_interfaces, read_text, with_sysfs
-from .devices import read_device_files, read_rdma_devices, read_render_devices
+from .devices import read_amd_device_files, read_rdma_devices, read_render_devices
 from .engine import (
     CLUSTER_LABEL,
     DOCKER,
@@ -131,7 +131,7 @@ class Probe:
             reserved_ports=parse_reserved_ports(read_text(self._at(f"{IPV4_SETTINGS}/ip_local_reserved_ports"))),
             rdma_devices=tuple(read_rdma_devices(self._root)),
             rocm_gpus=tuple(render_devices := read_render_devices(self._root)),
-            rocm_devices=tuple(read_device_files(self._root, render_devices)),
+            rocm_devices=tuple(read_amd_device_files(self._root, render_devices)),
             amd_gpus=tuple(read_amd_gpus(self._root)),
             xids=tuple(xids),
             kernel_log_error=kernel_log_error,

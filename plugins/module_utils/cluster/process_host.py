@@ -17,6 +17,7 @@ from .system import RAY_PROGRAMS, list_processes
 
 # An address of a network that is reserved for documentation: its route is the default route. Nothing is sent there.
 ROUTE_TARGET = "192.0.2.1"
+ENDED_STATES = "ZX"  # zombie and dead, as in /proc/PID/stat
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -29,12 +30,12 @@ class ProcessHost:
     home: str
     # The address at which other nodes reach the host; empty if none was found.
     address: str
-    # The path of the command ray; empty if there is none.
+    # The path of the command ray; empty if the node's PATH has no such command.
     ray: str
     node: NodeProcess
-    # The names of the cluster's other nodes that have a directory on the host.
+    # The names of the cluster's other nodes on the host: their directories are beside this node's.
     neighbours: Sequence[str]
-    # Processes of Ray that belong to no node of the cluster, each with name and pid.
+    # Processes of Ray that belong to no node of the cluster, each as "name pid".
     others: Sequence[str]
 
     @classmethod
@@ -48,7 +49,7 @@ def search_path(python: str) -> str:
 
 
 def inspect_host(directory: str, python: str, address: str = "", head: str = "") -> ProcessHost:
-    """Inspect a node and its host. address, head: the addresses at which Ansible reaches this host and the head's."""
+    """Inspect a node and its host. address, head: at which Ansible reaches this host, and the host of Ray's head."""
     path = Path(directory).expanduser()
     neighbours = node_process.neighbours(path)
     # All nodes of the cluster on this host.
@@ -63,7 +64,7 @@ def inspect_host(directory: str, python: str, address: str = "", head: str = "")
         others=[
             f"{process.name} {process.pid}"
             for process in list_processes(Path("/"))
-            if process.name in RAY_PROGRAMS and process.state not in "ZX" and process.pid not in cluster_pids
+            if process.name in RAY_PROGRAMS and process.state not in ENDED_STATES and process.pid not in cluster_pids
         ],
     )
 
@@ -84,7 +85,7 @@ def reachable_address(inventory_address: str, head: str) -> str:
 
 
 def is_reachable(address: str) -> bool:
-    """Whether the text is an IP address that other hosts can reach."""
+    """Whether the text is an IP address, and neither a loopback nor the unspecified address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

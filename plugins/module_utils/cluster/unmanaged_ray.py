@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Lists and removes unmanaged Ray: Ray that was started on a machine by hand, outside of this collection.
+"""Lists and removes unmanaged Ray, which was started on a machine without this collection, and reports on it.
 
-What belongs to the collection is managed, and is never listed: a container with CLUSTER_LABEL, and a process with the
-environment variable MARK or CLUSTER.
+Containers with CLUSTER_LABEL, and processes with the environment variable that MARK_VARIABLE or CLUSTER names, belong
+to the collection. They are never listed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class UnmanagedRay:
     kind: str
     # The user; for a container of Docker Compose, the directory of its project.
     owner: str
-    # Command lines of processes that run jobs; empty if no job runs.
+    # The titles (command lines) of processes that run jobs; empty if no job runs.
     job_titles: Sequence[str] = ()
     pids: Sequence[int] = ()
 
@@ -93,15 +93,15 @@ def read_processes(proc: Path) -> Iterator[MachineProcess]:
 
 
 def _is_managed(entry: Path) -> bool:
-    """Whether a process belongs to this collection. False if another user's, which can be neither read nor killed."""
+    """Whether a process belongs to this collection. False if its environment cannot be read."""
     with contextlib.suppress(OSError):
         names = {variable.partition(b"=")[0] for variable in (entry / "environ").read_bytes().split(b"\0")}
         return bool(names & {MARK_VARIABLE.encode(), CLUSTER.encode()})
     return False
 
 
-def job_titles(running: Iterable[MachineProcess]) -> tuple[str, ...]:
-    return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in running if process.runs_job})[:MAX_TITLES])
+def titles_of_jobs(processes: Iterable[MachineProcess]) -> tuple[str, ...]:
+    return tuple(sorted({process.cmdline[:MAX_TITLE_CHARS] for process in processes if process.runs_job})[:MAX_TITLES])
 
 
 class UnmanagedRayOnMachine:
@@ -112,15 +112,15 @@ class UnmanagedRayOnMachine:
 
     def list_all(self) -> list[UnmanagedRay]:
         """Return all unmanaged Ray. Raises UnmanagedRayError if the engine does not answer."""
-        running = sorted(read_processes(self.proc), key=lambda process: process.pid)
+        processes = sorted(read_processes(self.proc), key=lambda process: process.pid)
         container_ids = self._engine_command("ps", "-aq", "--no-trunc").split()
         infos = json.loads(self._engine_command("container", "inspect", *container_ids)) if container_ids else []
-        ray_container_ids = {process.container_id for process in running if process.program in RAY_PROGRAMS}
+        ray_container_ids = {process.container_id for process in processes if process.program in RAY_PROGRAMS}
         # A container without our label is managed if it runs a managed process, as a pod of another platform may.
-        managed = {process.container_id for process in running if process.managed}
+        managed = {process.container_id for process in processes if process.managed}
         managed |= {info["Id"] for info in infos if CLUSTER_LABEL in ((info.get("Config") or {}).get("Labels") or {})}
         containers = [info for info in infos if info["Id"] not in managed and _contains_ray(info, ray_container_ids)]
-        return [*self._processes_by_user(running), *(self._from_container(info, running) for info in containers)]
+        return [*self._processes_by_user(processes), *(self._from_container(info, processes) for info in containers)]
 
     def remove(self, ray: UnmanagedRay) -> None:
         """Remove a container, or end the processes of a user. Raises UnmanagedRayError."""
@@ -129,21 +129,21 @@ class UnmanagedRayOnMachine:
         else:
             self._kill(ray)
 
-    def _processes_by_user(self, running: Sequence[MachineProcess]) -> Iterator[UnmanagedRay]:
+    def _processes_by_user(self, processes: Sequence[MachineProcess]) -> Iterator[UnmanagedRay]:
         """Yield the Ray of each user outside of containers."""
-        bare = [process for process in running if not process.container_id and not process.managed]
+        bare = [process for process in processes if not process.container_id and not process.managed]
         for uid in sorted({process.uid for process in bare if process.program in RAY_PROGRAMS}):
             of_user = [process for process in bare if process.uid == uid and (process.is_ray or process.runs_job)]
             name, pids = user_name(uid), [process.pid for process in of_user]
-            yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, job_titles(of_user), pids)
+            yield UnmanagedRay(f"ray@{name}", KIND_PROCESSES, name, titles_of_jobs(of_user), pids)
 
-    def _from_container(self, info: Mapping[str, Any], running: Sequence[MachineProcess]) -> UnmanagedRay:
-        inside = [process for process in running if process.container_id == info["Id"]]
+    def _from_container(self, info: Mapping[str, Any], processes: Sequence[MachineProcess]) -> UnmanagedRay:
+        inside = [process for process in processes if process.container_id == info["Id"]]
         config = info.get("Config") or {}
         labels = config.get("Labels") or {}
         owner = labels.get("com.docker.compose.project.working_dir") or config.get("User") or "root"
         pids = [process.pid for process in inside]
-        return UnmanagedRay(info["Name"].lstrip("/"), KIND_CONTAINER, str(owner), job_titles(inside), pids)
+        return UnmanagedRay(info["Name"].lstrip("/"), KIND_CONTAINER, str(owner), titles_of_jobs(inside), pids)
 
     def _kill(self, ray: UnmanagedRay) -> None:
         for signum in (signal.SIGTERM, signal.SIGKILL):
@@ -166,8 +166,8 @@ class UnmanagedRayOnMachine:
 
     def _remaining_pids(self, ray: UnmanagedRay) -> list[int]:
         """Return the pids that still run Ray. A pid that runs anything else was reused after its process ended."""
-        running = [process for process in read_processes(self.proc) if process.pid in ray.pids]
-        return [process.pid for process in running if (process.is_ray or process.runs_job) and not process.managed]
+        processes = [process for process in read_processes(self.proc) if process.pid in ray.pids]
+        return [process.pid for process in processes if (process.is_ray or process.runs_job) and not process.managed]
 
     def _engine_command(self, *arguments: str) -> str:
         code, out, err = self.run([self.engine, *arguments])
@@ -184,6 +184,7 @@ def _contains_ray(info: Mapping[str, Any], ray_container_ids: set[str]) -> bool:
     return info["Id"] in ray_container_ids or is_named or "ray start" in command
 
 
+# The report on the unmanaged Ray of a machine.
 def busy_findings(
     host: str, rays: Sequence[UnmanagedRay], names_to_remove: Collection[str], allow_disruption: bool
 ) -> list[Finding]:

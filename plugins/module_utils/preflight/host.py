@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks host.*, software.* and network.hostname of one machine, and machine.image: missing images."""
+"""The checks host.*, software.* and network.hostname, on one machine; and machine.image, on the controller."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .checks import GIB, Expectation, Invariant, Problem, gib_text
 
 # The least limit of open files that Ray recommends.
 MIN_OPEN_FILES = 8192
-# Ray writes nothing to a disk that is fuller than 95 %, so the twentieth part has to be free.
+# Ray writes nothing to a disk that is fuller than 95 %: one of 20 parts has to be free.
 DISK_PARTS = 20
 MAX_NAMES = 5
 # Earlier releases of Ray ignore the token: everyone who reaches the head runs code on it.
 RAY_WITH_TOKENS = (2, 52)
-# In earlier releases, Ray's head cannot keep its tables on a disk.
-RAY_WITH_TABLES = (2, 57)
+# In earlier releases, Ray's head cannot keep its state, the tables of the GCS, on a disk with RocksDB.
+RAY_WITH_ROCKSDB = (2, 57)
 
 
 def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]:
@@ -33,10 +33,10 @@ def host_problems(machine: Machine, _expected: Expectation) -> Iterator[Problem]
         names = ", ".join(map(str, host.stuck[:MAX_NAMES]))
         yield Problem("host.stuck", f"processes that hang in the kernel: {len(host.stuck)}, such as {names}")
     # Ray's limit matters only if nodes are processes. In containers, Ray's /tmp is on the engine's disk.
-    least = GIB if has_containers else max(GIB, host.tmp_total_bytes // DISK_PARTS)
-    if host.tmp_total_bytes and host.tmp_free_bytes < least:
+    min_free_bytes = GIB if has_containers else max(GIB, host.tmp_total_bytes // DISK_PARTS)
+    if host.tmp_total_bytes and host.tmp_free_bytes < min_free_bytes:
         free, total = gib_text(host.tmp_free_bytes), gib_text(host.tmp_total_bytes)
-        yield Problem("host.tmp", f"{free} of {total} are free in /tmp, expected {gib_text(least)}")
+        yield Problem("host.tmp", f"{free} of {total} are free in /tmp, expected {gib_text(min_free_bytes)}")
     if host.open_files.isdigit() and int(host.open_files) < MIN_OPEN_FILES:
         yield Problem("host.nofile", f"at most {host.open_files} open files, expected at least {MIN_OPEN_FILES}")
     has_hca = any(port.state == "up" for port in machine.hcas)
@@ -75,11 +75,11 @@ def software_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
         yield Problem("software.python", f"Ray is not installed for {software.path}")
     elif not is_at_least(ray_version, RAY_WITH_TOKENS):
         problem = f"{software.path} has Ray {ray_version}, which has no tokens"
-        yield Problem("software.python", problem, "install Ray 2.57 or later")
-    elif expected.head_storage == ROCKSDB and not is_at_least(ray_version, RAY_WITH_TABLES):
+        yield Problem("software.python", problem, "install Ray 2.57 or later")  # with tokens, and RocksDB by default
+    elif expected.head_storage == ROCKSDB and not is_at_least(ray_version, RAY_WITH_ROCKSDB):
         yield Problem(
             "software.python",
-            f"{software.path} has Ray {ray_version}, whose head keeps no tables",
+            f"{software.path} has Ray {ray_version}, whose head cannot keep its state on a disk",
             "install Ray 2.57 or later, or set cluster_head_storage: memory, with which jobs end with their head",
         )
 
@@ -110,7 +110,7 @@ def hostname_problems(machine: Machine, expected: Expectation) -> Iterator[Probl
         )
 
 
-# What follows runs on the controller.
+# The check machine.image runs on the controller: which machines lack images, and where cluster_up gets them.
 
 
 def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -> dict[str, tuple[str, str]]:
@@ -129,22 +129,22 @@ def missing_images(needed: Mapping[str, str], machines: Mapping[str, Machine]) -
 def image_findings(
     missing: Mapping[str, tuple[str, str]],
     builds: Collection[str] = (),
-    archive: bool = False,
-    held: Collection[str] = (),
+    is_archived: bool = False,
+    on_controller: Collection[str] = (),
 ) -> Iterator[Finding]:
     """Yield a finding for each missing image, with where cluster_up gets it.
 
-    builds: the images for which the inventory has a Dockerfile. archive: whether it names a file with images.
-    held: the images that the controller has.
+    builds: the images for which the inventory has a Dockerfile. is_archived: whether it names a file with images.
+    on_controller: the images that the controller has.
     """
     for host, (image, engine) in missing.items():
         problem, severity = f"the image {image} is missing", WARNING
         copy = f"{engine} save {shlex.quote(image)} | ssh {host} {engine} load, on a machine that has it"
         if image in builds:
             remedy = f"cluster_up builds it on this controller, with its {engine}"
-        elif archive and "@" not in image:
+        elif is_archived and "@" not in image:
             remedy = "cluster_up loads it from the file of cluster_image_archive"
-        elif image in held:
+        elif image in on_controller:
             remedy = "cluster_up copies it from this controller"
         elif "/" in image:
             remedy = f"cluster_up pulls it; where {host} does not reach its registry: {copy}"

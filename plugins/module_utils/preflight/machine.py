@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs all checks on one machine. The checks of its user, disk, memory and node processes are here."""
+"""Runs all checks of one machine, and defines those of its user, disk, memory, and of nodes without a container."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .ports import ephemeral_port_problems, used_port_problems
 from .shared_root import shared_root_problems
 from .state_dir import state_dir_problems, token_problems
 
-# Ray starts no node that leaves its processes a smaller share of memory (ray/_private/resource_and_label_spec.py).
-MIN_PROCESS_SHARE = 0.05
-MAX_NAMES = 4
+# Ray does not start if its object store leaves a smaller share of the memory (ray/_private/resource_and_label_spec.py).
+MIN_REMAINING_SHARE = 0.05
+MAX_LISTED_RAYS = 4  # the most other processes of Ray that a message names
 
 
 def machine_findings(host: str, machine: Machine, expectation: Expectation) -> list[Finding]:
@@ -36,7 +36,7 @@ def machine_findings(host: str, machine: Machine, expectation: Expectation) -> l
         container_name_problems,
         token_problems,
         state_dir_problems,
-        _process_problems,
+        _process_node_problems,
         podman_problems,
         used_port_problems,
         ephemeral_port_problems,
@@ -49,7 +49,7 @@ def machine_findings(host: str, machine: Machine, expectation: Expectation) -> l
 
 
 def _user_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
-    """Without root, Ansible cannot give files to another user."""
+    """ray_node_user has to be Ansible's user, unless Ansible is root: only root can give files to another user."""
     uid = expectation.user.partition(":")[0]
     if machine.engine.status == EngineStatus.NONE or not machine.uid or uid in ("", str(machine.uid)):
         return
@@ -77,7 +77,7 @@ def _disk_problems(machine: Machine, expectation: Expectation) -> Iterator[Probl
 
 def _memory_problems(machine: Machine, expectation: Expectation) -> Iterator[Problem]:
     if machine.shm_bytes < expectation.shm_gib * GIB:
-        # Ray puts its object store there and falls back to /tmp; NCCL fails with a bus error.
+        # In too small a /dev/shm, NCCL fails with a bus error. Ray puts its object store into /tmp instead.
         yield Problem(
             "machine.shm",
             f"shared memory (/dev/shm) has {gib_text(machine.shm_bytes)}, "
@@ -85,7 +85,7 @@ def _memory_problems(machine: Machine, expectation: Expectation) -> Iterator[Pro
             f"mount -o remount,size={expectation.shm_gib:g}G /dev/shm, ask the platform for more shared memory, or set "
             "a smaller ray_node_shm_gib for the nodes of this machine",
         )
-    max_gib = machine.memory_bytes * (1 - MIN_PROCESS_SHARE) / GIB
+    max_gib = machine.memory_bytes * (1 - MIN_REMAINING_SHARE) / GIB
     if expectation.object_store_gib > max_gib:
         yield Problem(
             "machine.object_store",
@@ -96,7 +96,8 @@ def _memory_problems(machine: Machine, expectation: Expectation) -> Iterator[Pro
         )
 
 
-def _process_problems(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+def _process_node_problems(machine: Machine, _expectation: Expectation) -> Iterator[Problem]:
+    """Problems of a host whose nodes run as processes of Ansible's user, without a container."""
     process = machine.process
     if process is None:
         return
@@ -119,8 +120,8 @@ def _process_problems(machine: Machine, _expectation: Expectation) -> Iterator[P
             "set ray_node_address to an IP address of this host; a loopback makes gloo and NCCL fail",
         )
     if process.others:
-        listed = ", ".join(process.others[:MAX_NAMES])
-        more = f" and {len(process.others) - MAX_NAMES} more" if len(process.others) > MAX_NAMES else ""
+        listed = ", ".join(process.others[:MAX_LISTED_RAYS])
+        more = f" and {len(process.others) - MAX_LISTED_RAYS} more" if len(process.others) > MAX_LISTED_RAYS else ""
         yield Problem(
             "process.other_ray",
             f"another Ray runs on this host ({listed}{more}); it is left alone",

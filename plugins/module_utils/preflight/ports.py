@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..argus.common.findings import ERROR, WARNING
 from ..argus.common.node_process import ORPHANED
-from ..cluster.engine import RUNNING, UP
+from ..cluster.engine import PORT_HOLDING_STATES, RUNNING
 from ..cluster.machine import Machine
 from ..cluster.ports import DASHBOARD_USE
 from .checks import Expectation, Problem
@@ -48,7 +48,7 @@ def _held_by_node(machine: Machine, node: str, port: int) -> bool:
     return (
         container is not None
         and container.cluster == machine.cluster
-        and container.state in UP
+        and container.state in PORT_HOLDING_STATES
         # The engine does not list the ports of a container in the host's network.
         and (port in container.host_ports or container.host_network)
     )

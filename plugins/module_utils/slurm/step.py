@@ -25,9 +25,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-# An abstract socket belongs to the network namespace, so a container with its own file system can use it.
+# The zero byte makes the socket abstract. It has no file, so a relay outside the container of the main step reaches it.
 SOCKET_NAME = "\0argus-verl-{uid}-{job}"
-# The order of each node in DIRECTORY: how its supervisor runs Ray.
+# The files in DIRECTORY that tell the supervisor of each node how to run Ray. Only working_directory is read here.
 ORDER_FILES = "*/nodes/*/node.json"
 # How long processes may take to end. Slurm kills them after KillWait, 30 s by default.
 END_SECONDS = 20.0
@@ -46,10 +46,10 @@ AMD_DRIVER = Path("/dev/kfd")
 
 
 def visible_devices(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
-    """Return the one variable that names the job's GPUs. Ray refuses AMD's ROCR_VISIBLE_DEVICES; HIP's is equal."""
-    name, source = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",) * 2
-    devices = environ.get(name) or environ.get(source)
-    return {name: devices} if devices else {}
+    """Return the one variable that names the job's GPUs. ROCR_VISIBLE_DEVICES is renamed, because Ray refuses it."""
+    names = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if amd else ("CUDA_VISIBLE_DEVICES",)
+    devices = next(filter(None, map(environ.get, names)), "")
+    return {names[0]: devices} if devices else {}
 
 
 def command_environment(environ: Mapping[str, str], amd: bool) -> dict[str, str]:
@@ -69,7 +69,7 @@ def create_directory(directory: Path) -> None:
     directory.mkdir(mode=0o700)
 
 
-def is_own(connection: socket.socket) -> bool:
+def is_from_same_user(connection: socket.socket) -> bool:
     """Whether a process of this user is at the other end."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[1]) == os.geteuid()
@@ -90,7 +90,7 @@ def run_command(connection: socket.socket) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         argv = json.loads(received)
         with contextlib.suppress(OSError):
-            # Not S606: the relay is of this user (is_own), to whom the job belongs.
+            # Not S606: the relay is of this user (is_from_same_user), to whom the job belongs.
             os.execvpe(argv[0], argv, command_environment(os.environ, AMD_DRIVER.exists()))  # noqa: S606
         os._exit(NOT_FOUND)
     # Close the streams here, so that readers of the output see its end when the command ends.
@@ -104,6 +104,7 @@ def run_command(connection: socket.socket) -> None:
 
 
 def listen(job: str) -> socket.socket:
+    """Return the socket at which the relays of a job connect."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     server.bind(SOCKET_NAME.format(uid=os.geteuid(), job=job))
     server.listen(64)
@@ -115,17 +116,17 @@ def serve(server: socket.socket) -> None:
     """Run the commands of relays until this process gets SIGTERM or SIGINT."""
     while True:
         with contextlib.suppress(OSError):
-            run_in_child(server.accept()[0])
+            serve_relay(server.accept()[0])
         reap_children()
         received = signal.sigtimedwait(SIGNALS, 0)
         if received and received.si_signo != signal.SIGCHLD:
             return
 
 
-def run_in_child(connection: socket.socket) -> None:
-    """Run the command of a relay in a child process, which waits for its end."""
+def serve_relay(connection: socket.socket) -> None:
+    """Serve a relay in a child process, so that other relays need not wait."""
     with connection:
-        if not is_own(connection) or os.fork():
+        if not is_from_same_user(connection) or os.fork():
             return
         connection.settimeout(None)
         with contextlib.suppress(OSError, ValueError):
@@ -156,7 +157,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def end_all(directory: Path) -> None:
-    """End all descendants, and remove the cluster's directory and its nodes' sessions: later, no process can."""
+    """End all descendants, and remove the cluster's directory and its nodes' sessions: after the job, nothing can."""
     sessions = []
     for order in directory.glob(ORDER_FILES):
         with contextlib.suppress(OSError, ValueError, KeyError):

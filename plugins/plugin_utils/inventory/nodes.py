@@ -14,7 +14,7 @@ from typing import Any
 
 from ...module_utils.argus.cluster.membership import ExpectedNode
 from ...module_utils.argus.common.text import one_line
-from ...module_utils.cluster.devices import DeviceFile, environment_problem, gets_rdma
+from ...module_utils.cluster.devices import DeviceFile, gets_rdma, rocm_environment_problem
 from ...module_utils.cluster.engine import DOCKER, INPUTS_LABEL, Engine
 from ...module_utils.cluster.machine import Machine
 from ...module_utils.cluster.ports import PortPlan, node_number
@@ -161,7 +161,7 @@ def plan_node(settings: Settings, machine: Machine, siblings: Sequence[str]) -> 
         gpu_ids = _assigned_gpus(settings, len(machine_gpus), siblings)
         gpus = len(gpu_ids)
     amd = machine.rocm_devices if accelerator == ROCM and gpu_ids else ()
-    if problem := environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
+    if problem := rocm_environment_problem(settings.ray_node_env) if accelerator == ROCM else "":
         raise PlanError(f"{settings.name}: {problem}")
     # Ray never runs as root: if Ansible does, the node gets a user that no person of the machine has.
     uid, gid = (machine.uid, machine.gid) if machine.uid else (UNPRIVILEGED, UNPRIVILEGED)

@@ -17,7 +17,7 @@ from typing import Any
 from ...module_utils.argus.common.identity import PROGRAM_DIRECTORY
 from ...module_utils.argus.common.node_process import MARK_VARIABLE
 from ...module_utils.argus.ray.admission import REGISTRY_VARIABLE
-from ...module_utils.cluster.devices import DRI_DIR, INFINIBAND_DIR, KFD, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, groups_of
+from ...module_utils.cluster.devices import DRI_DIR, INFINIBAND_DIR, KFD, LOCK_CAPABILITY, UNLIMITED_MEMLOCK, group_ids
 from ...module_utils.cluster.engine import (
     CLUSTER_LABEL,
     DERIVED_LABEL,
@@ -105,7 +105,7 @@ def hardening_arguments(plan: NodePlan) -> dict[str, Any]:
     if plan.amd_devices:
         # A program opens all render nodes to count its GPUs; the environment has the node's share of them.
         devices += [f"{path}:{path}" for path in (KFD, DRI_DIR)]
-        groups += groups_of(plan.amd_devices)
+        groups += group_ids(plan.amd_devices)
     if devices:
         arguments["devices"] = list(dict.fromkeys(devices))
         # Devices such as InfiniBand lock the memory that they read and write.

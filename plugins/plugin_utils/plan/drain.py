@@ -53,48 +53,48 @@ def plan_departure(
     inventory_nodes: Collection[str],
     head_machine: str,
 ) -> Departure:
-    """Find a node in Ray and on the machines.
+    """Return where Ray and the machines have the node that drain.yml removes.
 
-    ray_nodes: rows of Ray's state API. machines, head_machine: by or as the host that represents the machine.
+    ray_nodes: rows of Ray's state API. machines: by the host that represents them. head_machine: such a host.
     """
     alive = [row for row in ray_nodes if row["node_name"] == node and row["state"] == ALIVE]
     # For a while Ray reports a node and its replacement as alive.
     newest = max(alive, key=lambda row: row.get("start_time_ms", 0), default={})
     holders = {host: planned for host, planned in machines.items() if node in planned.present}
     machine, planned = next(iter(holders.items()), ("", None))
-    others = [name for name in planned.present if name != node] if planned else [node]
+    neighbours = [name for name in planned.present if name != node] if planned else [node]
     return Departure(
         node=node,
         machine=machine,
         node_id=str(newest.get("node_id") or ""),
         runs=planned is not None and node in planned.running,
-        last=not others and machine != head_machine,
+        last=not neighbours and machine != head_machine,
         in_inventory=node in inventory_nodes,
     )
 
 
 def departure_findings(
-    leaving: Departure, heads: Collection[str], names: Collection[str], silent: Mapping[str, str], node_machine: str
+    departure: Departure, heads: Collection[str], names: Collection[str], silent: Mapping[str, str], node_machine: str
 ) -> list[Finding]:
     """Why a node cannot be taken out; none if it can.
 
     names: of all nodes in the inventory or in Ray. silent: the problems of machines that do not answer, by their names.
     node_machine: the name of the node's machine; "" for a node that is not in the inventory.
     """
-    node = leaving.node
+    node = departure.node
     if not node:
         return [Finding("node", "is not given", f"name it: -e node=NAME; {', '.join(names)}")]
     if node in heads:
         return [Finding(node, "is the head: without it there is no cluster", "cluster_down.yml removes the cluster")]
-    if leaving.gone and leaving.in_inventory:
+    if departure.gone and departure.in_inventory:
         if node_machine in silent:
             problem = f"is not alive in Ray, and its machine {node_machine} {silent[node_machine]}"
             return [Finding(node, problem, "run drain.yml again when it answers: what is left of the node is there")]
         return [Finding(node, "is out already: neither alive in Ray nor on its machine", RETURN_NOTE, WARNING)]
-    if leaving.gone:
+    if departure.gone:
         hint = spelling_hint(node, names) or f"known: {', '.join(names)}"
         return [Finding(node, "is neither alive in Ray nor on a machine of the inventory", hint)]
-    if not leaving.machine:
+    if not departure.machine:
         unknown = f"; {', '.join(silent)} did not answer" if silent else ""
         problem = f"it is on no machine of the inventory that answers{unknown}"
         remedy = "put its machine into the inventory until the node is out"
@@ -107,7 +107,7 @@ def still_used_findings(
 ) -> list[Finding]:
     """The jobs that still use a node, as an error; as a warning in check mode, or if they may be ended.
 
-    allowed: whether they may. would_wait: in check mode, how many seconds drain.yml would wait for them.
+    allowed: whether to end these jobs. would_wait: in check mode, the seconds that drain.yml would wait for them.
     """
     if not jobs:
         return []
@@ -121,6 +121,7 @@ def still_used_findings(
     return [Finding(node, f"is still used after {waited:.0f} s by {listed}", remedy)]
 
 
+# Messages about nodes of the cluster that no inventory has.
 def is_plain(node: str) -> bool:
     """Whether the name of a node can be part of a command for people."""
     return PLAIN_NAME.fullmatch(node) is not None
@@ -145,7 +146,7 @@ def not_removed_findings(
     answering = [machine for machine in machines if machine.answers]
     removed = {name for machine in answering for name in machine.present}
     engine = next((machine.engine for machine in answering), "")
-    others = [
+    foreign_containers = [
         Finding(
             node,
             f"is a container of {f'cluster {owner}' if owner else 'another owner'} on {machine.name}, and not "
@@ -156,7 +157,7 @@ def not_removed_findings(
         for machine in answering
         for node, owner in machine.others.items()
     ]
-    return others + [
+    return foreign_containers + [
         Finding(
             printable(stranger.name, lines=False),
             f"at {stranger.address} is alive, but neither it nor its machine is in the inventory: it is not removed",

@@ -15,7 +15,8 @@ from argus.io.schema import parse
 from argus.jobs import listing
 from argus.jobs.describe import describe, merge_states
 from argus.jobs.info import JobInfo
-from argus.ray.api import JobRecord, RayHead
+from argus.ray.api import RayHead
+from argus.ray.records import JobRecord
 
 
 def ray(status: str, message: str = "") -> JobRecord:

@@ -51,7 +51,7 @@ def test_a_long_log_is_read_in_pieces(archive: Archive) -> None:
     archive.append("logs/driver.log", "third\n" + "x" * 40 + "\nlast\n")
     position, pieces = "", []
     for _piece in range(6):
-        lines, position = log_since(archive, position, size=16)
+        lines, position = log_since(archive, position, max_bytes=16)
         pieces.append(lines)
     assert pieces == [["first", "second"], ["third"], ["x" * 16], ["x" * 16], ["x" * 8, "last"], []]
 

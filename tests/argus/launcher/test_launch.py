@@ -226,7 +226,7 @@ def test_a_stop_while_the_trainer_is_being_started(job: Setup) -> None:
     job.write_plan("wait")
     launcher = Launcher(job.archive)
     launcher.received_signal = signal.SIGTERM
-    assert launcher.train({"PATH": str(job.path), "PYTHONPATH": str(job.code_path)}) == -signal.SIGTERM
+    assert launcher.run_programs({"PATH": str(job.path), "PYTHONPATH": str(job.code_path)}) == -signal.SIGTERM
 
 
 def test_children_that_outlive_the_trainer_are_ended(job: Setup) -> None:

@@ -176,7 +176,7 @@ def test_prompts_that_take_no_further_text(raw: Path, root: Path) -> None:
     rows = [{"question": [{"role": "user", "content": [{"type": "text"}]}], "answer": "b"} for _row in range(2)]
     for option in ("system_prompt", "instruction"):
         said = refused(root, files={"train": [lines(raw / "a.jsonl", rows)]}, **options, **{option: "s"})
-        assert said.startswith("columns.prompt: has content of type list<")
+        assert said.startswith("column question: has content of type list<")
 
 
 def test_an_error_of_pyarrow_names_the_file(raw: Path, root: Path) -> None:

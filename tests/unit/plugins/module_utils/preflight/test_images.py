@@ -9,7 +9,7 @@ import yaml
 from ansible_collections.argus.verl.plugins.module_utils.argus.common.findings import ERROR, WARNING
 from ansible_collections.argus.verl.plugins.module_utils.cluster.engine import Image
 from ansible_collections.argus.verl.plugins.module_utils.preflight.host import (
-    RAY_WITH_TABLES,
+    RAY_WITH_ROCKSDB,
     RAY_WITH_TOKENS,
     image_findings,
     is_at_least,
@@ -34,12 +34,12 @@ def test_images_that_machines_lack() -> None:
 @pytest.mark.parametrize(
     ("image", "sources", "remedy"),
     [
-        (BUILT, {"builds": [BUILT], "archive": True}, "builds it"),
-        (PULLED, {"builds": [BUILT], "archive": True}, "loads it"),
+        (BUILT, {"builds": [BUILT], "is_archived": True}, "builds it"),
+        (PULLED, {"builds": [BUILT], "is_archived": True}, "loads it"),
         # A saved image has no digests: the name would not be found after loading it.
-        (f"{PULLED}@sha256:1", {"archive": True}, "pulls it"),
+        (f"{PULLED}@sha256:1", {"is_archived": True}, "pulls it"),
         (PULLED, {}, "pulls it"),
-        (BUILT, {"held": [BUILT]}, "copies it"),
+        (BUILT, {"on_controller": [BUILT]}, "copies it"),
     ],
 )
 def test_images_that_cluster_up_provides(image: str, sources: dict[str, Any], remedy: str) -> None:
@@ -57,4 +57,4 @@ def test_releases_of_ray_with_tokens() -> None:
     assert [is_at_least(ray, RAY_WITH_TOKENS) for ray in ("2.52.0", "2.60.0", "3.0.0.dev0", "unknown")] == [True] * 4
     role = yaml.safe_load((REPO / "roles" / "ray_image" / "vars" / "main.yml").read_text())
     assert role["__ray_image_with_tokens"] == "{}.{}".format(*RAY_WITH_TOKENS)
-    assert "{}.{}".format(*RAY_WITH_TABLES) in role["__ray_image_oldest_ray"]
+    assert "{}.{}".format(*RAY_WITH_ROCKSDB) in role["__ray_image_oldest_ray"]

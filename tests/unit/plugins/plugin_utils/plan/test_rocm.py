@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ansible_collections.argus.verl.plugins.module_utils.cluster.devices import (
     DeviceFile,
-    groups_of,
-    read_device_files,
+    group_ids,
+    read_amd_device_files,
     read_render_devices,
 )
 from ansible_collections.argus.verl.plugins.plugin_utils.inventory.nodes import NodePlan, PlanError, plan_node
@@ -50,12 +50,12 @@ def root(tmp_path: Path) -> Path:
 def test_gpus_are_those_of_the_driver_in_the_order_of_hip(root: Path) -> None:
     assert read_render_devices(root) == [f"/dev/dri/renderD{128 + 8 * gpu}" for gpu in range(8)]
     assert read_render_devices(root / "none") == []
-    files = read_device_files(root, read_render_devices(root))
+    files = read_amd_device_files(root, read_render_devices(root))
     assert [file.path for file in files] == ["/dev/kfd", "/dev/dri/renderD128", "/dev/dri/renderD136"]
     assert (files[0].mode, files[0].uid, files[0].gid) == (0o660, os.geteuid(), os.getegid())
     # Those of root, and of devices that are readable only, do not count.
     owners = [(0o660, 109), (0o660, 44), (0o660, 109), (0o660, 0), (0o640, 7)]
-    assert groups_of([DeviceFile("/dev/x", mode, 0, gid) for mode, gid in owners]) == ("44", "109")
+    assert group_ids([DeviceFile("/dev/x", mode, 0, gid) for mode, gid in owners]) == ("44", "109")
 
 
 FILES = (DeviceFile("/dev/kfd", 0o660, 0, 109), DeviceFile("/dev/dri/renderD128", 0o660, 0, 44))
