@@ -103,7 +103,8 @@ def test_a_job_is_submitted(head: Head) -> None:
     spec = head.jobspec(**changes)
     submitted = head.submit(spec, resubmitted_from="grpo-00")
     assert (submitted.changed, submitted.findings) == (True, tuple(head.gate.findings))
-    assert "trainer.save_freq=5" in (overrides := list(head.archive.plan().overrides))
+    overrides = list(head.archive.plan().overrides)
+    assert "trainer.save_freq=5" in overrides
     assert submitted.result == {
         **{"submission_id": "grpo-1", "archive": str(head.archive.path), "state": "SUBMITTED"},
         **{"overrides": overrides, "facts": {"train_rows": 64}, "files": {}},
