@@ -108,10 +108,18 @@ def length_findings(request: CheckRequest, model: Configuration) -> Iterator[Fin
     key = f"{ROLLOUT}.max_model_len"
     max_model_len = 0 if request.is_sft else request.number(key)
     # The engine's own limit: workers/rollout/vllm_rollout/vllm_async_server.py: _validate_configs, generate
-    is_limited = not request.is_sft and request.setting(f"{ROLLOUT}.name") in ENGINES and request.verl_at_least((0, 9))
+    engine = "" if request.is_sft else request.setting(f"{ROLLOUT}.name")
+    is_limited = engine in ENGINES and request.verl_at_least((0, 9))
     if is_limited and max_model_len > max_positions > 0:
         problem = f"is {max_model_len}, more than the model's max_position_embeddings, {max_positions}"
         yield about(key, problem, f"set it to {max_positions}")
+    # SchedulerConfig.verify_max_model_len of vLLM refuses it. verl 0.9.1 fails before, as it sets the tokens itself.
+    tokens, context = request.number(f"{ROLLOUT}.max_num_batched_tokens"), max_model_len or max_positions
+    takes_whole_prompts = engine == "vllm" and request.setting(f"{ROLLOUT}.enable_chunked_prefill") is False
+    if is_limited and takes_whole_prompts and 0 < tokens < context:
+        problem = f"is {tokens}, but without enable_chunked_prefill vLLM needs {context}, the longest prompt it may get"
+        remedy = f"set it to {context}, lower {key}, or leave enable_chunked_prefill on"
+        yield about(f"{ROLLOUT}.max_num_batched_tokens", problem, remedy)
     # Only inference engines ignore the scaling of rotary embeddings.
     scaling = model.get("rope_scaling") or model.get("rope_parameters") or {}
     usable = max_positions if is_limited else scaled_positions(max_positions, scaling)

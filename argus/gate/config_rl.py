@@ -183,10 +183,9 @@ def generation_findings(job: JobConfig) -> Findings:
     if 0 < limit < longest:
         problem = f"is {limit}, but prompt and response may have {longest} tokens: the end is cut off"
         yield about(f"{ROLLOUT}.max_model_len", problem, f"set it to {longest}, or remove it", WARNING)
-    # vllm/config/scheduler.py: SchedulerConfig.verify_max_model_len. Without chunks, verl may raise the tokens itself.
+    # vllm/config/scheduler.py: SchedulerConfig.verify_max_model_len
     key, sequences = f"{ROLLOUT}.max_num_batched_tokens", job.number(f"{ROLLOUT}.max_num_seqs")
-    is_chunked = job.get(f"{ROLLOUT}.name") == "vllm" and job.get(f"{ROLLOUT}.enable_chunked_prefill")
-    if is_chunked and 0 < job.number(key) < sequences:
+    if job.get(f"{ROLLOUT}.name") == "vllm" and 0 < job.number(key) < sequences:
         problem = f"is {job.number(key)}, less than {ROLLOUT}.max_num_seqs, {sequences}: vLLM refuses it"
         yield about(key, problem, f"set it to {sequences} or more, or lower {ROLLOUT}.max_num_seqs")
 

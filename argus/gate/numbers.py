@@ -128,7 +128,8 @@ RULES_BY_KEY_END: tuple[tuple[NumberRule, str], ...] = (
     (NumberRule("at most 2", lambda value: value <= 2, "newer versions of vLLM refuse more", WARNING), TEMPERATURES),
     (with_reason(FRACTION, ENGINE), "top_p gpu_memory_utilization standalone_gpu_memory_utilization"),
     (NumberRule("-1 for all, or an integer of 0 or more", lambda value: value >= -1, ENGINE, is_whole=True), "top_k"),
-    (with_reason(POSITIVE, ENGINE), "repetition_penalty"),
+    # experimental/agent_loop/agent_loop.py:generate_sequences
+    (NumberRule("1", lambda value: value == 1, "verl's agent loops always ask for 1", WARNING), "repetition_penalty"),
     # experimental/agent_loop/agent_loop.py:AgentLoopManager, experimental/reward_loop/reward_loop.py:RewardLoopManager
     (with_reason(COUNT, "no worker would run"), "agent.num_workers reward.num_workers reward_model.num_workers"),
     # workers/rollout/vllm_rollout/vllm_rollout.py:update_weights

@@ -124,7 +124,8 @@ def test_another_model_by_an_override(root: Path) -> None:
 
 ROLLOUT, LENGTH = "actor_rollout_ref.rollout", "data.max_response_length"
 TENSOR, MODEL_LENGTH = f"{ROLLOUT}.tensor_model_parallel_size", f"{ROLLOUT}.max_model_len"
-VLLM = {f"{ROLLOUT}.name": "vllm"}
+VLLM, WHOLE_PROMPTS = {f"{ROLLOUT}.name": "vllm"}, {f"{ROLLOUT}.enable_chunked_prefill": False}
+TOKENS = f"{ROLLOUT}.max_num_batched_tokens"
 HEADS = {"num_attention_heads": 28, "num_key_value_heads": 4}
 FSDP = {"actor_rollout_ref.actor.strategy": "fsdp"}
 POSITIONS = {"max_position_embeddings": 512}
@@ -158,6 +159,9 @@ TRUST, CRITIC = "actor_rollout_ref.model.trust_remote_code", "critic.model.trust
         (POSITIONS, {LENGTH: 600, "actor_rollout_ref.model.override_config.max_position_embeddings": 1024}, []),
         (YARN, {LENGTH: 1900}, []),
         (YARN, {LENGTH: 2000}, [(LENGTH, "warning")]),
+        (POSITIONS, {**VLLM, **WHOLE_PROMPTS, TOKENS: 511}, [(TOKENS, "error")]),
+        (POSITIONS, {**VLLM, **WHOLE_PROMPTS, TOKENS: 256, MODEL_LENGTH: 256}, []),
+        (POSITIONS, {**VLLM, TOKENS: 256}, []),
         # verl compares with max_position_embeddings alone.
         (YARN, {**VLLM, LENGTH: 600, MODEL_LENGTH: 1024}, [(MODEL_LENGTH, "error")]),
         (POSITIONS, {"workload": "sft", "data.max_length": 1024}, [("data.max_length", "warning")]),
