@@ -26,7 +26,7 @@ from ..io.output import (
     shorten,
     tracebacks,
 )
-from .failure_rules import CAUSES, CONSEQUENCES, Rule
+from .failure_rules import CAUSES, CONSEQUENCES, DEAD_WORKER, LOST_PEER, Rule
 
 # Hydra prints the exception with which the trainer ended after this line.
 HYDRA_ERROR = "Error executing job with overrides:"
@@ -114,6 +114,9 @@ def classify(log: str, exit_code: int | None, steps: int = 0) -> Failure:
         # The step decides whether a failed communication is retried.
         when = f", after step {steps}" if steps else ", before the first step"
         is_communication = consequence.kind is FailureKind.COMMUNICATION
+        has_lost_peer = is_communication and LOST_PEER.search(consequence.reason)
+        if has_lost_peer and (dead_worker := evidence.failure_by_rule(DEAD_WORKER)):
+            return dead_worker
         return replace(consequence, reason=consequence.reason + when) if is_communication else consequence
     signal_number = -exit_code if exit_code < 0 else exit_code - 128
     if signal_number > 0:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ..archive.failures import RESUME, FailureKind
@@ -559,4 +560,12 @@ CONSEQUENCES = (
         "{what}",
     ),
     Rule(KILLED, r"^.*\*\*\* (?P<signal>SIG\w+) received at time.*", "the trainer was ended by {signal}"),
+)
+# The reason of a process that lost its connection to another one; and Ray's message about one that died before.
+LOST_PEER = re.compile(r"Connection (?:closed|reset) by peer|remote process exited")
+DEAD_WORKER = Rule(
+    KILLED,
+    r"^.*A worker died or was killed while executing .*Worker IP address: (?P<ip>\S+) .*Worker PID: (?P<pid>\d+)",
+    "a worker process of Ray (pid={pid}, ip={ip}) was killed or crashed",
+    anywhere=True,
 )

@@ -43,6 +43,7 @@ REASONS = {
     "port_in_use-vllm": "port 32847 is in use (vLLMHttpServer pid=6840, Worker pid=7181)",
     "node_lost-owner": "node 10.0.0.2 was lost",
     "killed-full_shm": "SIGBUS (WorkerDict pid=",
+    "killed-peer": "(pid=1111, ip=172.18.0.3)",
     "killed-kernel-oom": "RewardLoopWorker (pid=15386, ip=172.19.0.2)",
 }
 REPORTED = sorted((LOGS / "reported").glob("*.log"))
