@@ -248,8 +248,8 @@ class JobSpec(BaseModel):
     )
     start_timeout: Duration = key("An attempt without a first step by then is stalled. `0` means no limit.", "60m")
     stall_timeout: Duration = key(
-        "After the first step, a job without a step and without a line in its log for so long is stalled. `0` "
-        "means no limit.",
+        "After the first step, a job without a step and without a line in its log for so long is stalled. Reports "
+        "that verl and Ray repeat while nothing happens do not count. `0` means no limit.",
         "30m",
     )
     # RAY or TORCHRUN.

@@ -20,6 +20,7 @@ from ..archive.failures import Failure
 from ..hooks.redact import Redactor
 from ..io.reading import UnreadableError, parse_json
 from ..io.schema import MalformedError, json_text, parse
+from .log_scan import ProgressScan
 
 PART_BYTES = 64 << 20
 # How many parts are kept: the first, which shows how the job began, and the newest of the others.
@@ -131,6 +132,8 @@ class AttemptOutput:
         self.log = DriverLog(driver_log)
         self.ray_log = TruncatedCopy(sys.stdout.buffer, RAY_LOG_BYTES, driver_log)
         self.redactor = Redactor(secrets)
+        self.progress = ProgressScan()
+        # When the trainer last printed something that shows progress.
         self.last_output_at = time.time()
 
     def print_line(self, line: str) -> None:
@@ -138,7 +141,8 @@ class AttemptOutput:
 
     def copy(self, pipe: IO[bytes], redactor: Redactor) -> None:
         while data := os.read(pipe.fileno(), 1 << 16):
-            self.last_output_at = time.time()
+            if self.progress.shows_progress(data):
+                self.last_output_at = time.time()
             self.write(redactor.feed(data))
 
     def write(self, data: bytes) -> None:

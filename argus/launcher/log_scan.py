@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the driver's log of a running trainer: `total_steps` its number of steps, `LogScan` its phase, failed samples,
-cut prompts and lost engines; `LogFollower` reads what is appended to the log.
+cut prompts and lost engines; `ProgressScan` whether it goes on; `LogFollower` reads what is appended to the log.
 
 The lines are those of verl 0.9. What a job prints itself may look the same; at worst, a warning about it is wrong.
 """
@@ -83,6 +83,14 @@ EXCEPTION_LINE = re.compile(r"[\w.]+: \S")
 # An engine that starts takes the place of one that ended.
 ENGINE_STARTS = "Initializing a V1 LLM engine"
 
+# Reports that Ray and TransferQueue print at intervals, whatever a trainer does.
+PERIODIC_LINE = re.compile(
+    rb"\((?:raylet|autoscaler)\b|\[Performance\] Total |Time range: last [\d.]+ minutes|Per-operation statistics: "
+)
+# Counts that verl prints every minute while it waits for samples: trainer/ppo/v1/replay_buffer.py and
+# experimental/fully_async_policy/fully_async_rollouter.py.
+COUNTS = re.compile(rb"(?P<name>pending: |'(?:monitor|count|static)/[\w/]+': )(?P<values>\d.*)")
+
 # LogScan reads only lines with one of these, and tracebacks. b"Server" is in the names of ENGINE_PROCESS.
 SAMPLE_MARKERS = (FAILED_SAMPLE_TEXT.encode(), b"Reward computation ", b"left-truncating")
 DATASET_MARKERS = (b"dataset len: ", b"random samples out of")
@@ -107,6 +115,23 @@ def expected_steps(archive: Archive) -> int | None:
         if total is not None and plan and plan.steps is not None:
             return min(total, plan.steps)
     return total
+
+
+class ProgressScan:
+    """Tells what a trainer prints as it goes on from what is printed at intervals while it hangs."""
+
+    def __init__(self) -> None:
+        # The last values of each name of COUNTS.
+        self.counts: dict[bytes, bytes] = {}
+
+    def shows_progress(self, output: bytes) -> bool:
+        return any(map(self.line_shows_progress, output.splitlines()))
+
+    def line_shows_progress(self, line: bytes) -> bool:
+        if not (counts := COUNTS.search(line)):
+            return bool(line.strip()) and not PERIODIC_LINE.search(line)
+        last, self.counts[counts["name"]] = self.counts.get(counts["name"]), counts["values"]
+        return last != counts["values"]
 
 
 class OpenTraceback:

@@ -134,7 +134,10 @@ class Watch:
         return failures.failure(FailureKind.ENGINE_LOST, reason)
 
     def stall_problem(self, now: float, last_output: float) -> str:
-        """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes."""
+        """Why the trainer counts as stalled, or "". Before its first step, it may be silent for as long as it takes.
+
+        last_output: when it last printed something that shows progress.
+        """
         began_at = self.began_at or now
         if self.plan.command:
             seconds = now - max(began_at, last_output)

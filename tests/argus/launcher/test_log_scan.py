@@ -6,7 +6,7 @@ import pytest
 
 from argus.archive.archive import Archive
 from argus.archive.warning_inputs import ExceptionCount, LogSummary
-from argus.launcher.log_scan import LogFollower, LogScan, Phase
+from argus.launcher.log_scan import LogFollower, LogScan, Phase, ProgressScan
 
 LOOP = "\x1b[36m(AgentLoopWorkerTQ pid=1001, ip=172.18.0.4)\x1b[0m "
 OTHER = "\x1b[36m(AgentLoopWorkerTQ pid=7)\x1b[0m "
@@ -153,3 +153,23 @@ def test_another_engine_takes_the_place_of_one_that_ended() -> None:
         "Worker proc VllmWorker-0 died unexpectedly, shutting down executor. "
         "(vLLMHttpServer pid=57, ip=172.18.0.4, EngineCore_DP0 pid=265)"
     )
+
+
+def test_reports_of_a_trainer_that_hangs_show_no_progress() -> None:
+    runner, controller = "\x1b[36m(TaskRunnerV1 pid=4718)\x1b[0m ", "\x1b[36m(TransferQueueController pid=4748)\x1b[0m "
+    counts = f"{runner}INFO:2026-11-30 09:5%d:29,175:pending: 0, running: %d, finished: 0, failure: 0"
+    scan = ProgressScan()
+    lines = (
+        (f"{runner}Training Progress:  10%|# | 4/40 [00:33<03:53,  6.49s/it]", True),
+        (counts % (5, 8), True),
+        (counts % (6, 8), False),
+        (counts % (7, 7), True),
+        (f"{controller}TQ_CONTROLLER_f6: [Performance] Total success requests: 521, Total req/min: 104.18; ", False),
+        (f"{controller}Time range: last 5.00 minutes; ", False),
+        (f"{controller}Per-operation statistics: KV_RETRIEVE_META: req_count=257, req/min=51.38", False),
+        ("\x1b[33m(raylet)\x1b[0m file_system_monitor.cc:116: /tmp/ray is over 95% full", False),
+        (f"{runner} 'count/total_generated_samples': 4,", True),
+        (f"{runner} 'count/total_generated_samples': 4,", False),
+        ("", False),
+    )
+    assert [scan.shows_progress(f"{line}\n".encode()) for line, _is_progress in lines] == [row[1] for row in lines]
