@@ -190,15 +190,6 @@ def generation_findings(job: JobConfig) -> Findings:
         yield about(key, problem, f"set it to {sequences} or more, or lower {ROLLOUT}.max_num_seqs")
 
 
-def lora_findings(job: JobConfig) -> Findings:
-    # images/cpu/verl_cpu/rollout.py: HFServer.update_weights loads whole weights. An engine of verl loads the adapter:
-    # workers/engine_workers.py:update_weights
-    key = "actor_rollout_ref.model.lora.merge"
-    is_lora = job.number("actor_rollout_ref.model.lora_rank") > 0
-    if job.get(f"{ROLLOUT}.name") == "hf_cpu" and is_lora and not job.get(key):
-        yield about(key, "is false, but the rollout hf_cpu loads whole weights, no adapter of LoRA", f"set {key}=True")
-
-
 def allocator_findings(job: JobConfig) -> Findings:
     # vllm/device_allocator/cumem.py: CuMemAllocator.__init__, of an engine that sleeps while the trainer works
     sleeps = job.get(f"{ROLLOUT}.enable_sleep_mode", job.get(f"{ROLLOUT}.free_cache_engine", True))
@@ -229,7 +220,6 @@ EVAL_RULES = (
     replica_findings,
     validation_findings,
     generation_findings,
-    lora_findings,
     allocator_findings,
     prometheus_findings,
 )

@@ -49,6 +49,8 @@ CPU_RL = [
     "reward.num_workers=1",
     f"{UNITS_KEY}=1",
 ]
+# This rollout loads whole weights, no adapter of LoRA.
+CPU_TRANSFORMERS = ["actor_rollout_ref.rollout.name=hf_cpu", "actor_rollout_ref.model.lora.merge=True"]
 # vLLM's CPU backend has no compiler and no sleep mode, and its cache is not a share of the machine's memory.
 CPU_VLLM = [
     "actor_rollout_ref.rollout.enforce_eager=True",
@@ -214,7 +216,7 @@ def accelerator_overrides(
     if accelerator == "cpu":
         if workload == SFT:
             return CPU_SFT
-        rollout = CPU_VLLM if engine == "vllm" else ["actor_rollout_ref.rollout.name=hf_cpu"]
+        rollout = CPU_VLLM if engine == "vllm" else CPU_TRANSFORMERS
         critic = CPU_CRITIC if workload == PPO else []
         return [*CPU_RL, *rollout, *critic, *(CPU_WEIGHTS if "rollout" in pools else [])]
     if workload == SFT:

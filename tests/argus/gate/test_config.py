@@ -255,15 +255,6 @@ def test_memory_of_an_engine_that_sleeps(engine: str, settings: dict[str, Any], 
     assert any("env_vars.PYTORCH_CUDA_ALLOC_CONF" in line for line in findings) == refused
 
 
-@pytest.mark.parametrize(
-    ("engine", "merge", "refused"), [("hf_cpu", False, 1), ("hf_cpu", True, 0), ("vllm", False, 0)]
-)
-def test_an_adapter_that_an_engine_does_not_load(engine: str, merge: bool, refused: int) -> None:
-    model = {"actor_rollout_ref.model.lora_rank": 8, "actor_rollout_ref.model.lora": {"merge": merge}}
-    findings = finding_texts("grpo", {f"{ROLLOUT}.name": engine, **model})
-    assert len([line for line in findings if "lora" in line]) == refused
-
-
 def test_megatron() -> None:
     sizes = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 2}
     assert finding_texts("grpo", {**MEGATRON, f"{ACTOR}.megatron": sizes, f"{ACTOR}.ppo_mini_batch_size": 1}) == []

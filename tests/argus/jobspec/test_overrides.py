@@ -90,6 +90,7 @@ OF_A_JOB = {
         reward.num_workers=1
         transfer_queue.backend.SimpleStorage.num_data_storage_units=1
         actor_rollout_ref.rollout.name=hf_cpu
+        actor_rollout_ref.model.lora.merge=True
         critic.strategy=fsdp2
         critic.model.use_remove_padding=False
         ++critic.model.override_config.attn_implementation=eager
