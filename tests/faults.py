@@ -101,9 +101,9 @@ RUNS: list[Run] = []
 # --- Making them ------------------------------------------------------------------------------------------------------
 
 
-def kill(node: str, *pattern: str) -> None:
-    """Kill processes of a node. A node that ends with them may take the answer along."""
-    done = subprocess.run(["docker", "exec", node, "pkill", "-KILL", *pattern], check=False)
+def kill(node: str, *pattern: str, signal: str = "KILL") -> None:
+    """Send a signal to processes of a node. A node that ends with them may take the answer along."""
+    done = subprocess.run(["docker", "exec", node, "pkill", f"-{signal}", *pattern], check=False)
     assert done.returncode != 1, f"{node} has no process {pattern}"
 
 
@@ -166,9 +166,9 @@ def nodes_with(pattern: str) -> list[str]:
     return [node for node in NODES[1:] if re.search(pattern, on_node(node, "ps", "-eo", "args"), re.MULTILINE)]
 
 
-def kill_where(pattern: str) -> None:
-    """Kill processes on one of the workers that have such."""
-    kill(nodes_with(pattern)[0], "-f", pattern)
+def kill_where(pattern: str, signal: str = "KILL") -> None:
+    """Send a signal to processes on one of the workers that have such."""
+    kill(nodes_with(pattern)[0], "-f", pattern, signal=signal)
 
 
 SERVER, ENGINE, WORKER_OF_ENGINE = "^ray::vLLMHttpServer", "^VLLM::EngineCore", "^VLLM::Worker"
@@ -189,6 +189,18 @@ def kill_engine(_job: Job, _outage: float) -> None:
 
 def kill_worker_of_engine(_job: Job, _outage: float) -> None:
     kill_where(WORKER_OF_ENGINE)
+
+
+def stop_server(_job: Job, _outage: float) -> None:
+    kill_where(SERVER, "STOP")
+
+
+def stop_engine(_job: Job, _outage: float) -> None:
+    kill_where(ENGINE, "STOP")
+
+
+def stop_worker_of_engine(_job: Job, _outage: float) -> None:
+    kill_where(WORKER_OF_ENGINE, "STOP")
 
 
 def kill_worker_at_update(_job: Job, _outage: float) -> None:
@@ -230,6 +242,8 @@ def fill_shared_root(_job: Job, outage: float) -> None:
 NODE_LOST, KILLED = ("node_lost",), ("killed",)
 # The trainer waits for it, or fails when it ends.
 OF_ENGINE: dict[str, Any] = {"kinds": ("engine_lost", "killed"), "begins": has_step, "engine": True}
+# Its processes live on, and tell nothing: only the job's stall_timeout ends it.
+STOPPED_ENGINE = OF_ENGINE | {"kinds": ("stalled",), "begins": has_two_checkpoints, "within": 5}
 FULL = "the shared root is full for 60 s"
 CUT = "the network to the head is cut for 120 s"
 CHECKPOINT = "the last checkpoint is cut, and the trainer killed"
@@ -245,6 +259,9 @@ FAULTS = (
     Fault("a worker of an engine is killed", kill_worker_of_engine, RETRIED, **OF_ENGINE),
     Fault("a worker of an engine is killed at a weight update", kill_worker_at_update, RETRIED, **OF_ENGINE),
     Fault("an engine is killed as it starts", kill_engine, RETRIED, **OF_ENGINE | {"begins": has_engine, "within": 5}),
+    Fault("an inference server hangs", stop_server, ENDS, **STOPPED_ENGINE),
+    Fault("an engine hangs", stop_engine, ENDS, **STOPPED_ENGINE),
+    Fault("a worker of an engine hangs", stop_worker_of_engine, ENDS, **STOPPED_ENGINE),
     Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
@@ -265,14 +282,15 @@ SETTINGS = {
 
 
 def job_for(submit: Submit, fault: Fault) -> Job:
-    return grpo(submit, engine="vllm") if fault.engine else sft(submit, fault.nnodes)
+    limits = {"stall_timeout": "90s", "on_stall": "stop"} if fault.outcome == ENDS else {}
+    return grpo(submit, "vllm", **limits) if fault.engine else sft(submit, fault.nnodes)
 
 
-def grpo(submit: Submit, engine: str = "hf_cpu") -> Job:
+def grpo(submit: Submit, engine: str = "hf_cpu", **limits: str) -> Job:
     forget_losses()
     settings = {"trainer.total_training_steps": 40, "trainer.save_freq": 4, "actor_rollout_ref.rollout.name": engine}
     size = {"nnodes": 1, "gpus_per_node": 1}
-    return submit("grpo", resources=size, retries=2, trainer_overrides=settings)
+    return submit("grpo", resources=size, retries=2, trainer_overrides=settings, **limits)
 
 
 def sft(submit: Submit, nnodes: int = 1, retries: int = 2, noise: int = 0, **settings: object) -> Job:
@@ -356,8 +374,8 @@ def at(line: dict[str, object]) -> float:
 
 def noticed_after(fault: Fault, job: Job, began: float, before: float = math.inf) -> float | None:
     """The seconds until the steward recorded a fault."""
-    event = "RETRYING" if fault.outcome == RETRIED else "HEAD_RETURNED"
-    moments = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] == event)
+    kinds = {RETRIED: ("ENGINE_LOST", "RETRYING"), ENDS: ("STALLED",)}.get(fault.outcome, ("HEAD_RETURNED",))
+    moments = (at(line) for line in lines_of(job.archive, "events.jsonl") if line["event"] in kinds)
     return next((round(moment - began, 1) for moment in moments if began < moment < before), None)
 
 
@@ -443,7 +461,7 @@ What becomes of a job when a part of its cluster fails. `make chaos` makes each 
 containers, at a random moment of the life of a real SFT or GRPO job on two CPU cores, and some of them again and again
 under one long job. Engines are those of vLLM, [on CPUs](cpu_backend.md#with-vllm). Then it checks job, archive and
 cluster, and writes this table. Times are in seconds after the fault: the median, the longest. A fault of the head is
-noticed when it is back; one of an engine counts as noticed when the job is retried, half a minute after its loss.
+noticed when it is back. What hangs is a stopped process; these jobs have `stall_timeout: 90s` and `on_stall: stop`.
 
 | Fault | Runs | The job | Noticed after | The next step after | Ends of attempts | Most steps lost |
 |---|---|---|---|---|---|---|
