@@ -44,13 +44,16 @@ WAIT_SECONDS = 900
 
 
 class GpuCluster:
-    """A cluster on this machine. Two workers share its GPUs, so that the deep preflight has a network to check."""
+    """A cluster on this machine. Two containers share its GPUs, so that the deep preflight has a network to check.
+
+    A worker that is a process has its host for itself.
+    """
 
     def __init__(self, name: str, gpus: int, is_cpu: bool, variables: dict[str, Any]) -> None:
         self.name, self.gpus, self.is_cpu = name, gpus, is_cpu
         self.state, shared = WORK / f"state-{name}", WORK / f"shared-{name}"
-        self.workers = [f"{CLUSTER}-worker-{number}" for number in range(min(gpus, 2))]
         self.has_containers = "cluster_images" in variables
+        self.workers = [f"{CLUSTER}-worker-{number}" for number in range(min(gpus, 2) if self.has_containers else 1)]
         # The shared root as nodes see it.
         self.root = "/private" if self.has_containers else str(shared)
         variables |= {"shared_root_source" if self.has_containers else "shared_root": str(shared)}
