@@ -191,16 +191,8 @@ def kill_worker_of_engine(_job: Job, _outage: float) -> None:
     kill_where(WORKER_OF_ENGINE)
 
 
-def stop_server(_job: Job, _outage: float) -> None:
-    kill_where(SERVER, "STOP")
-
-
-def stop_engine(_job: Job, _outage: float) -> None:
-    kill_where(ENGINE, "STOP")
-
-
-def stop_worker_of_engine(_job: Job, _outage: float) -> None:
-    kill_where(WORKER_OF_ENGINE, "STOP")
+def stop(pattern: str) -> Callable[[Job, float], None]:
+    return lambda _job, _outage: kill_where(pattern, "STOP")
 
 
 def kill_worker_at_update(_job: Job, _outage: float) -> None:
@@ -259,9 +251,9 @@ FAULTS = (
     Fault("a worker of an engine is killed", kill_worker_of_engine, RETRIED, **OF_ENGINE),
     Fault("a worker of an engine is killed at a weight update", kill_worker_at_update, RETRIED, **OF_ENGINE),
     Fault("an engine is killed as it starts", kill_engine, RETRIED, **OF_ENGINE | {"begins": has_engine, "within": 5}),
-    Fault("an inference server hangs", stop_server, ENDS, **STOPPED_ENGINE),
-    Fault("an engine hangs", stop_engine, ENDS, **STOPPED_ENGINE),
-    Fault("a worker of an engine hangs", stop_worker_of_engine, ENDS, **STOPPED_ENGINE),
+    Fault("an inference server hangs", stop(SERVER), ENDS, **STOPPED_ENGINE),
+    Fault("an engine hangs", stop(ENGINE), ENDS, **STOPPED_ENGINE),
+    Fault("a worker of an engine hangs", stop(WORKER_OF_ENGINE), ENDS, **STOPPED_ENGINE),
     Fault(CHECKPOINT, cut_checkpoint, RETRIED, kinds=KILLED, begins=has_two_checkpoints, within=5),
     Fault(FULL, fill_shared_root, ENDS, (60, 60), kinds=("disk_full",), begins=has_two_checkpoints, within=2),
     Fault(CUT, cut_network, RETRIED, (120, 120), 1, NODE_LOST + KILLED, has_driver),
