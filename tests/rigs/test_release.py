@@ -1,4 +1,4 @@
-"""The files of a release, without the checkout: each trains the demo's job from an environment of its own."""
+"""The files of a release, without the checkout: each trains from an environment of its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
 
 
 def submitted(output: str) -> str:
-    [submission_id] = set(re.findall(r"^Job (grpo-\S+): SUCCEEDED", output, re.M))
+    [submission_id] = set(re.findall(r"^Job (\S+): SUCCEEDED", output, re.M))
     return submission_id
 
 
@@ -74,7 +74,7 @@ def test_the_tarball_trains_on_the_same_cluster(release: Release) -> None:
     playbook = ("ansible-playbook", "-i", "mine/hosts.yml")
     assert "changed=0" in release.run(*playbook, "argus.verl.cluster_up")
     release.run(*playbook, "argus.verl.stage")
-    job = ("-e", "jobspec=grpo.yaml", "-e", "job_wait=true")
+    job = ("-e", "jobspec=sft.yaml", "-e", "job_wait=true")
     output = release.run(*playbook, "argus.verl.submit", "argus.verl.fetch", *job)
     assert (release.directory / "artifacts" / submitted(output) / "report.html").is_file()
     release.run(*playbook, "argus.verl.cluster_down")

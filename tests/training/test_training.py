@@ -219,7 +219,7 @@ def assert_runtime_env(job: Job, settings: dict[str, Any]) -> None:
 
 @pytest.mark.acceptance
 def test_ppo_trains_a_critic(submit: Submit) -> None:
-    """For the second time in this cluster: test_several_jobs has a job of PPO as well."""
+    """For the second time in this cluster: test_several_jobs has a job of PPO as well. vLLM has two ranks."""
     earlier = {name: files(name) for name in typed("1.3").split() if is_closed(name)}
     # The reward is a function of a package with a relative import, and the command line changes the job.
     package = SHARED_ROOT / "user" / "code" / "graders"
@@ -239,15 +239,17 @@ def test_ppo_trains_a_critic(submit: Submit) -> None:
     of_ray = {"env_vars": {"WANDB_MODE": "offline"}, "config": {"setup_timeout_seconds": 900}}
     changed += ("-e", json.dumps({"job_defaults": {"ray": {**RAY, "runtime_env": of_ray}}}))
     overrides = {**OVERRIDES, "trainer.total_training_steps": 90, "data.train_batch_size": 6}
+    engine = {"actor_rollout_ref.rollout.name": "vllm", "actor_rollout_ref.rollout.tensor_model_parallel_size": 2}
     job = submit(
         "ppo",
         arguments=changed,
+        resources={"nnodes": 1, "gpus_per_node": 2},
         **{
             **DOCUMENT,
             "env_vars": {**DOCUMENT["env_vars"], "PYTHONPATH": f"{VERL}:/private/user/trackers:$PYTHONPATH"},
         },
         reward_fn_path="graders.digits:score",
-        trainer_overrides=overrides,
+        trainer_overrides={**overrides, **engine},
     )
     assert "verl adds 2 empty samples of 128 tokens to the 6 of a step" in said(job.submitted)
     job.wait()
