@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule training acceptance schema generate docs lock audit sbom licences release clean
+.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals commands rigs molecule podman training acceptance schema generate docs lock audit sbom licences release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -73,7 +73,7 @@ checks: lint unit attacks docs image-test snapshots sanity  ## Run the tests wit
 
 systems: refusals training  ## Run the tests with the tests' cluster
 
-elsewhere: rigs molecule  ## Run the tests with clusters and machines of their own
+elsewhere: commands molecule rigs podman  ## Run the tests with clusters and machines of their own
 
 lint: $(VENV)/requirements-dev  ## Check style, types, rooms, names, playbooks, changelog, licences
 	ruff check .
@@ -131,14 +131,18 @@ sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and in
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	$(PYTEST) tests/playbooks
 
-rigs: setup-dev  ## Test plugins in Ansible, a release, connections, a real NFS, images on two machines, and benchmarks
-	$(PYTEST) tests/commands tests/connection tests/rigs
+commands: setup-dev  ## Test plugins in Ansible, and connections into nodes
+	$(PYTEST) tests/commands tests/connection
+
+rigs: setup-dev  ## Test a release, a real NFS, images on two machines, and benchmarks
+	$(PYTEST) tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	@failed=; for scenario in $(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml))); do \
 	  molecule test --scenario-name $$scenario || failed="$$failed $$scenario"; done; \
 	[ -z "$$failed" ] || { echo "failed scenarios:$$failed"; exit 1; }
-# Others run with Podman as well. This one creates nodes, starts one of them again, and removes them.
+
+podman: setup-dev  ## Run a scenario with Podman: it creates nodes, starts one of them again, and removes them
 	@if [ "$$(id -u)" != 0 ]; then echo "skipped: the scenario first_cluster with Podman, for whose user root is needed"; \
 	else tools/podman.sh $(IMAGE) && ARGUS_VERL_TEST_ENGINE=podman molecule test --scenario-name first_cluster; fi
 
