@@ -11,8 +11,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from ..archive import failures
 from ..archive.archive import Archive
@@ -29,7 +28,7 @@ from ..jobspec.spec import JobSpec, new_submission_id
 from ..queue import attempts
 from ..queue.demand import Demand
 from ..queue.queue import WaitingJob, find_turn, read_queue
-from ..ray.admission import NO_STEWARD, admission_lock, steward_runs
+from ..ray.admission import NO_STEWARD, BusyError, admission_lock, steward_runs
 from ..ray.api import HeadTimeoutError, RayApiError, RayHead
 from .creation import Submission, create_job, submission_of, write_archive
 from .describe import describe
@@ -38,14 +37,9 @@ from .registry import RegisteredJob, Registry
 from .request import JobRequest, time_limit_findings
 from .services import Effect, OperationError, RefusedError, Services
 
-# The time in which another submission registers an archive that it has reserved, and then writes its status.
-REGISTER_TIMEOUT_SECONDS = 2
-STATUS_TIMEOUT_SECONDS = 5
-POLL_INTERVAL_SECONDS = 0.1
 # Keys whose values may be results of the job in depends_on.
 DEPENDENT_KEYS = ("model", "dataset", "resume_from")
 
-Value = TypeVar("Value")
 Gate = Callable[[JobSpec, str, RayHead], GateResult]
 
 
@@ -221,8 +215,12 @@ def recheck_room(
 
 def existing_job(archive: Archive, request: JobRequest, head: RayHead, services: Services) -> Effect:
     """The job that already has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
-    # Another submission may have reserved the archive only a moment ago.
-    job = wait_for(lambda: read_registered(archive.submission_id, services), REGISTER_TIMEOUT_SECONDS, services.clock)
+    try:
+        # Another submission may have reserved the archive a moment ago, and registers the job while it has the lock.
+        with admission_lock(services.registry.path):
+            job = read_registered(archive.submission_id, services)
+    except BusyError as error:
+        raise OperationError(f"{error}. Nothing was changed.") from error
     if job is None:
         problem = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
         remedy = "choose another id, or leave it out; or find out who made that directory, and move it away"
@@ -241,7 +239,6 @@ def existing_job(archive: Archive, request: JobRequest, head: RayHead, services:
 
 def unchanged_effect(archive: Archive, head: RayHead, services: Services) -> Effect:
     """The effect of submitting a job again that already exists. Raises UnreadableError."""
-    wait_for(lambda: archive.read_status().state, STATUS_TIMEOUT_SECONDS, services.clock)
     existing = {
         "submission_id": archive.submission_id,
         "archive": str(archive.path),
@@ -257,14 +254,6 @@ def read_registered(submission_id: str, services: Services) -> RegisteredJob | N
         return services.registry.read(submission_id)
     except UnreadableError as error:
         raise OperationError(f"{error}. Nothing was changed; choose another id.") from error
-
-
-def wait_for(read: Callable[[], Value | None], seconds: float, clock: ModuleType) -> Value | None:
-    """Call `read` until it returns something, for at most so many seconds; return its last result."""
-    deadline = clock.monotonic() + seconds
-    while (result := read()) is None and clock.monotonic() < deadline:
-        clock.sleep(POLL_INTERVAL_SECONDS)
-    return result
 
 
 def same_spec(registered: Mapping[str, Any], jobspec: Mapping[str, Any]) -> bool:

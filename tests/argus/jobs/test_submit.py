@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -292,25 +293,39 @@ def test_without_a_steward_nothing_is_submitted(head: Head, monkeypatch: pytest.
     assert_nothing_changed(head)
 
 
-def test_two_submissions_at_the_same_moment(head: Head) -> None:
-    """The other one reserves the archive while the gate examines this one, and fills it a second later."""
-    spec = head.jobspec()
-    examine = head.gate.examine
+@pytest.mark.parametrize("begins", ["before", "while the gate examines this one"])
+def test_two_submissions_at_the_same_moment(head: Head, begins: str) -> None:
+    """The other one has reserved the archive, and fills it later."""
+    spec, examine, has_reserved = head.jobspec(), head.gate.examine, threading.Event()
 
-    def slow(*arguments: Any) -> GateResult:
-        head.archive.reserve()
-        return examine(*arguments)
-
-    def fill(now: float) -> None:
-        if now > 1 and not (head.archive.path / "status.json").exists():
-            head.registry.write(RegisteredJob("grpo-1", now, spec, str(head.root)))
+    def submit_slowly() -> None:
+        with admission_lock(head.registry.path):
+            head.archive.reserve()
+            has_reserved.set()
+            time.sleep(0.2)
+            head.registry.write(RegisteredJob("grpo-1", time.time(), spec, str(head.root)))
+            time.sleep(0.2)
             head.archive.write_json("config/job_spec.json", spec)
             head.archive.write_json("config/plan.json", {"overrides": ["a=1"]})
             head.archive.write_json("steward.json", {"time": time.time()})
             head.archive.set_status("SUBMITTED")
 
-    head.gate.examine, head.clock.then = slow, fill
+    other = threading.Thread(target=submit_slowly)
+
+    def begin() -> None:
+        other.start()
+        has_reserved.wait()
+
+    def slow(*arguments: Any) -> GateResult:
+        begin()
+        return examine(*arguments)
+
+    if begins == "before":
+        begin()
+    else:
+        head.gate.examine = slow
     result = head.submit(spec)
+    other.join()
     assert (result.changed, result.result["state"], result.result["overrides"]) == (False, "SUBMITTED", ["a=1"])
     assert head.ray.changes == []
 
