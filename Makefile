@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals commands rigs molecule podman training acceptance schema generate docs lock audit sbom licences release clean
+.PHONY: help setup setup-dev engine browser image image-vllm demo down budget test checks systems elsewhere lint unit attacks mutation image-test snapshots sanity refusals rigs molecule podman training acceptance schema generate docs lock audit sbom licences release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -73,7 +73,7 @@ checks: lint unit attacks docs image-test snapshots sanity  ## Run the tests wit
 
 systems: refusals training  ## Run the tests with the tests' cluster
 
-elsewhere: commands molecule rigs podman  ## Run the tests with clusters and machines of their own
+elsewhere: rigs molecule podman  ## Run the tests with clusters and machines of their own
 
 lint: $(VENV)/requirements-dev  ## Check style, types, rooms, names, playbooks, changelog, licences
 	ruff check .
@@ -131,11 +131,8 @@ sanity: $(VENV)/requirements-dev  ## Run ansible-test sanity on the built and in
 refusals: setup-dev  ## Test refusals and interrupted runs of playbooks
 	$(PYTEST) tests/playbooks
 
-commands: setup-dev  ## Test plugins in Ansible, and connections into nodes
-	$(PYTEST) tests/commands tests/connection
-
-rigs: setup-dev  ## Test a release, a real NFS, images on two machines, and benchmarks
-	$(PYTEST) tests/rigs
+rigs: setup-dev  ## Test plugins in Ansible, a release, connections, a real NFS, images on two machines, and benchmarks
+	$(PYTEST) tests/commands tests/connection tests/rigs
 
 molecule: setup-dev  ## Run the scenarios with real containers and real Ray
 	@failed=; for scenario in $(notdir $(patsubst %/molecule.yml,%,$(wildcard molecule/*/molecule.yml))); do \

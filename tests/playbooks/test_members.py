@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from system import HEAD, INVENTORY, NODES, REPO, in_ray, on_node, playbook, ray_jobs, said, until
 
@@ -86,6 +87,7 @@ def test_node_that_cannot_be_planned_stops_the_run_or_is_left_out(tmp_path: Path
     assert f"{WORKER}" in again.stdout.partition("2 of 3")[2]
 
 
+@pytest.mark.slow
 def test_node_is_taken_out(tmp_path: Path) -> None:
     playbook("cluster_up")
     refused = playbook("drain", check=False, node=HEAD)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 from system import INVENTORY, REPO, SHARED_ROOT, playbook, said
 
@@ -20,6 +21,7 @@ RATE = ("rate", "240mbit", "burst", "64kb", "latency", "100ms")
 SHAPES = os.geteuid() == 0 and all(map(shutil.which, ("nsenter", "tc")))
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_join_or_work_are_named(tmp_path: Path) -> None:
     # Its token file does not exist, which its log reports.
     broken = {"all": {"hosts": {"test-ray-worker-1": {"ray_node_env": {"RAY_AUTH_TOKEN_PATH": "/nowhere/token"}}}}}

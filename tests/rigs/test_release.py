@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[2]
 BY_HAND = {"ANSIBLE_CONFIG", "ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_INVENTORY", "PYTHONPATH", "VIRTUAL_ENV"}
 
