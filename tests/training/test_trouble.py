@@ -118,6 +118,7 @@ def ranks_of(job: Job, node: str) -> list[str]:
     return [line.split()[0] for line in lines if module in line and job.submission_id in line]
 
 
+@pytest.mark.slow
 def test_torchrun_resumes_after_a_rank_was_killed_and_after_the_drivers_node_was_lost(submit: Submit) -> None:
     job = submit(
         "sft", launcher="torchrun", resources={"nnodes": 2, "gpus_per_node": 1}, retries=2, trainer_overrides=ENDLESS
