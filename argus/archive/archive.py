@@ -121,6 +121,10 @@ class Archive:
             return stat.S_ISDIR(os.lstat(self.path).st_mode)
         return False
 
+    def has_status(self) -> bool:
+        """Whether the job has a status: a submission writes it after all else."""
+        return reading.exists(self.path / "status.json")
+
     def created_at(self) -> float:
         """When the archive was created, at most now. The JobSpec is the file that is written first, and only once."""
         created = 0.0

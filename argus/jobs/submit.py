@@ -215,12 +215,14 @@ def recheck_room(
 
 def existing_job(archive: Archive, request: JobRequest, head: RayHead, services: Services) -> Effect:
     """The job that already has the id, if it was submitted with the same JobSpec. Raises RefusedError otherwise."""
-    try:
-        # Another submission may have reserved the archive a moment ago, and registers the job while it has the lock.
-        with admission_lock(services.registry.path):
-            job = read_registered(archive.submission_id, services)
-    except BusyError as error:
-        raise OperationError(f"{error}. Nothing was changed.") from error
+    if not archive.has_status():
+        try:
+            # Another submission may have reserved the archive a moment ago, and fills it while it has the lock.
+            with admission_lock(services.registry.path):
+                pass
+        except BusyError as error:
+            raise OperationError(f"{error}. Nothing was changed.") from error
+    job = read_registered(archive.submission_id, services)
     if job is None:
         problem = f"{archive.submission_id!r} is taken by {archive.path}, which this cluster has not submitted"
         remedy = "choose another id, or leave it out; or find out who made that directory, and move it away"

@@ -31,7 +31,7 @@ from ..common.identity import AGENT_API
 from ..common.shared_root import archive_path
 from ..evidence import node
 from ..evidence.hardware import SAMPLE_INTERVAL_SECONDS
-from ..io.reading import UnreadableError, exists
+from ..io.reading import UnreadableError
 from ..jobs.registry import Registry
 from ..queue import attempts, room
 from ..queue.queue import Queue
@@ -105,16 +105,12 @@ def look_after(registry: Registry, submission_id: str, leaving: threading.Event,
 
 def wait_for_status(archive: Archive, admission: Callable[[], AbstractContextManager[None]] = admission_lock) -> None:
     """Wait for the status of a job that is being submitted; without one, its submission was interrupted."""
-    if not has_status(archive):
+    if not archive.has_status():
         with admission():
-            if not has_status(archive):
+            if not archive.has_status():
                 # The archive may have secrets, which the steward removes when it closes the archive.
                 interrupted = failures.failure(FailureKind.UNKNOWN, "its submission was interrupted")
                 attempts.record_end(archive, JobState.FAILED, interrupted)
-
-
-def has_status(archive: Archive) -> bool:
-    return exists(archive.path / "status.json")
 
 
 def update_pages(job_ids: Callable[[], Iterable[str]], leaving: threading.Event) -> None:
